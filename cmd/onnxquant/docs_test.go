@@ -2,6 +2,7 @@ package main
 
 import (
 	"archive/zip"
+	"encoding/binary"
 	"errors"
 	"os"
 	"os/exec"
@@ -106,12 +107,14 @@ func givenFiles(t *testing.T, root string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.MkdirAll(filepath.Join(dir, "model", "onnx"), 0o777); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Join(dir, "model", "onnx"), 0o777), os.Mkdir(filepath.Join(dir, "checkpoint"), 0o777)); err != nil {
 		t.Fatal(err)
 	}
+	const bias = `{"blocks.0.n1.bias": {"dtype": "F32", "shape": [192], "data_offsets": [0, 768]}}`
 	for name, data := range map[string][]byte{
 		"model.onnx": model, "in.onnx": model, "decoder.onnx": model, "head.json": []byte(`{"/head/MatMul": 8}`),
-		"model/onnx/model.onnx": model, "model/config.json": []byte(`{"model_type": "gpt2"}`), "model/genai_config.json": []byte(`{"model": {"decoder": {"filename": "onnx/model.onnx"}}}`),
+		"model/onnx/model.onnx": model, "model/config.json": []byte(`{"model_type": "gpt2"}`), "checkpoint/model.safetensors": append(append(binary.LittleEndian.AppendUint64(nil, uint64(len(bias))), bias...), make([]byte, 768)...),
+		"model/genai_config.json": []byte(`{"model": {"decoder": {"filename": "onnx/model.onnx"}}}`),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), data, 0o666); err != nil {
 			t.Fatal(err)
