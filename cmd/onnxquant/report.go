@@ -20,6 +20,7 @@ type reportCommandFlags struct {
 	html       string
 	candidates []string
 	target     spec.Target
+	bench      bool
 	threads    int
 	memory     int64
 }
@@ -30,6 +31,7 @@ func (f *reportCommandFlags) flagSet() *pflag.FlagSet {
 	fs.StringSliceVar(&f.candidates, "candidates", nil,
 		"formats to try for comparison, a `LIST` as of analyze, or none\n(default: as of analyze)")
 	fs.Var(cli.Choice[spec.Target]{Value: &f.target, Allowed: spec.Targets(), Kind: "NAME"}, "target", "runtime that these formats must suit (default portable)")
+	fs.BoolVar(&f.bench, "bench", false, "measure how long runs of IN, OUT and OTHER take in ONNX Runtime")
 	f.defineComparison(fs)
 	defineResources(fs, &f.threads, &f.memory)
 	fs.BoolVar(&f.json, "json", false, "print the report as JSON; the page is written only with --html")
@@ -74,7 +76,7 @@ func runReport(ctx context.Context, c *cli.Console, args []string) error {
 		return err
 	}
 	opts := reportOptions(args, "report")
-	opts.Verify, opts.Target, opts.Threads, opts.Memory = f.opts, f.target, f.threads, f.memory
+	opts.Verify, opts.Target, opts.Threads, opts.Memory, opts.Bench = f.opts, f.target, f.threads, f.memory, f.bench
 	var err error
 	if opts.Candidates, opts.NoTrial, err = f.trial(); err != nil {
 		return err
@@ -121,6 +123,9 @@ func printReport(w io.Writer, r *report.Report, page string) {
 	out := r.Outs[0]
 	facts = append(facts, cli.Labelled("hint", printables(r.Verification.Hints))...)
 	facts = append(facts, cli.Fact{Label: "size", Text: cli.Sizes(r.In.Bytes, out.Bytes)}, cli.Fact{Label: "error", Text: weightErrorText(r)})
+	if r.Bench != nil {
+		facts = append(facts, cli.Fact{Label: "a run", Text: fmt.Sprintf("takes %.2f times the CPU time of IN in %s", r.Bench.Models[1].CPURatio, r.Bench.Runtime)})
+	}
 	var others []string
 	for _, other := range r.Outs[1:] {
 		result := string(other.Verdict)

@@ -16,6 +16,7 @@ import (
 	"onnxquant/internal/provenance"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/analyze"
+	"onnxquant/onnxq/bench"
 	"onnxquant/onnxq/compare"
 	"onnxquant/onnxq/inspect"
 	"onnxquant/onnxq/verify"
@@ -35,6 +36,10 @@ type Options struct {
 	Target     spec.Target      // runtime for the candidates; default Portable
 	Threads    int              // for trying them; default: the number of CPUs
 	Memory     int64            // likewise; default 64 MiB
+
+	// Bench measures the speed of the models, one thread each, on the inputs of Verify. It fails without ONNX
+	// Runtime.
+	Bench bool
 
 	// Plan is the plan of the conversion that made the first model, if it is known: it tells why
 	// tensors stayed float.
@@ -83,7 +88,22 @@ func Models(ctx context.Context, in string, outs []string, opts Options) (*Repor
 		c.suggest(analysis)
 	}
 	c.kept(cmp.Or(c.opts.Plan, found.Plan))
+	if opts.Bench {
+		if err := c.bench(append([]string{in}, outs...)); err != nil {
+			return nil, fmt.Errorf("the speed cannot be measured: %w", err)
+		}
+	}
 	return c.report, nil
+}
+
+// bench measures the speed of the models.
+func (c *collector) bench(paths []string) error {
+	v := c.opts.Verify
+	r, err := bench.Models(c.ctx, paths, bench.Options{ORTLibrary: v.ORTLibrary, Threads: 1, Inputs: v.Inputs, Dims: v.Dims, Progress: v.Progress})
+	if err == nil {
+		c.report.Bench = &Bench{*r}
+	}
+	return err
 }
 
 // collector is the state of Models.

@@ -62,6 +62,8 @@ var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"percent":  percentText,
 	"number":   numberText,
 	"decibels": decibelText,
+	"millis":   func(ms float64) string { return fmt.Sprintf("%.3g ms", ms) },
+	"before":   func(i int) int { return i - 1 },
 	"mark":     func(v verify.Verdict) string { return marks[v] },
 	"effect":   func(e inspect.Effect) string { return effectMarks[e] + " " + string(e) },
 	"join":     joined,

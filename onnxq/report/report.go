@@ -6,7 +6,7 @@
 // [Models] compares the models with package verify, tries other formats with package analyze, and lists
 // known problems with package inspect. It only reads the models. The caller owns the [Report]: plain
 // values, which encoding/json can write. [Report.WriteHTML] draws it as one self-contained file that
-// loads nothing from the network. The same models and options give the same bytes.
+// loads nothing from the network. The same models and options give the same bytes, except for Bench.
 //
 // A report has histograms and sums of errors, never weights, so its size depends only on the number of
 // weights.
@@ -15,6 +15,7 @@ package report
 import (
 	"math"
 
+	"onnxquant/onnxq/bench"
 	"onnxquant/onnxq/compare"
 	"onnxquant/onnxq/inspect"
 	"onnxquant/onnxq/verify"
@@ -42,6 +43,7 @@ type Report struct {
 	Notes     []string       `json:"notes"`         // differences that do not matter, and warnings
 	Fix       *Suggestion    `json:"suggestion,omitempty"`
 	Trace     *Trace         `json:"trace,omitempty"` // of the first of Outs, if it was asked for
+	Bench     *Bench         `json:"bench,omitempty"` // speed of In and Outs, in this order, if it was asked for
 
 	Verification *verify.Report `json:"-"` // of the first of Outs
 }
@@ -51,6 +53,9 @@ type Hazard = inspect.Hazard
 
 // Trace compares values inside of the models.
 type Trace = verify.Trace
+
+// Bench has the speed of models in ONNX Runtime.
+type Bench struct{ bench.Report }
 
 // Execution compares the outputs.
 type Execution = verify.Execution

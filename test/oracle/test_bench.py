@@ -182,3 +182,31 @@ def test_a_slow_output_is_refused(flags, replaces, table, tmp_path):
     r = subprocess.run([*convert, "--target", "ort", "--force", table, out], capture_output=True, text=True)
     assert r.returncode == 0 and out.read_bytes() != before.get("out.onnx"), r.stderr
     assert re.search(r"^a run +takes \d\.\d\d ± \d\.\d\d times the (CPU )?time of IN in ONNX Runtime", r.stderr, re.M), r.stderr
+
+
+def test_report(tmp_path):
+    """report --bench has size, error and time of each model, on its page and in its JSON."""
+    outs = [tmp_path / "int4.onnx", tmp_path / "int8.onnx"]
+    for out, flags in zip(outs, (["-bits", "4", "--block", "32"], ["-bits", "8"])):
+        assert onnxquant(*flags, TINYDOC / "model.onnx", out).status == 0
+    command = ["report", "--bench", "--json", "--candidates", "none", "--html", tmp_path / "page.html", "--ort-lib", library(), TINYDOC / "model.onnx", *outs]
+    r = onnxquant(*command, binary=with_runtime(), timeout=300)
+    assert r.status == 0, r.stderr
+    report, page = json.loads(r.stdout), (tmp_path / "page.html").read_text()
+    plausible(report["bench"])
+    assert [m["path"] for m in report["bench"]["models"]] == [str(TINYDOC / "model.onnx"), *map(str, outs)]
+    for i, m in enumerate(report["bench"]["models"]):
+        assert m["bytes"] == [report["in"], *report["outs"]][i]["bytes"]
+        for key in ("bytes", "cpu_ms", "p50_ms", "cpu_ratio"):
+            [shown] = re.findall(rf'<data value="([^"]+)" data-json="bench\.models\.{i}\.{key}">', page)
+            assert float(shown) == m[key]
+    for i, out in enumerate(report["outs"]):
+        assert f'data-json="outs.{i}.error">' in page.partition('id="speed"')[2].partition("</section>")[0]
+
+
+def test_report_without_runtime(tmp_path, monkeypatch):
+    out = tmp_path / "out.onnx"
+    assert onnxquant(TINYDOC / "model.onnx", out).status == 0
+    monkeypatch.setenv("ONNXQUANT_ORT_LIB", str(tmp_path / "none.so"))
+    r = onnxquant("report", "--bench", "--candidates", "none", TINYDOC / "model.onnx", out)
+    assert r.status == 1 and "the speed cannot be measured" in r.stderr and len(list(tmp_path.iterdir())) == 1, r.stderr
