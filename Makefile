@@ -27,7 +27,7 @@ GOLDEN := $(wildcard ../shared/golden)
 NUMBERS := ./internal/kernels ./internal/blocks ./formats/... ./int4 ./nvfp4 ./calib ./quality ./quantutil \
 	./internal/packing ./internal/lazy ./internal/quantize
 
-.PHONY: verdicts help build test test-long test-all check test-go test-go-long onnxgo plain cross corpus oracle oracle-long browser release release-test module costs actionlint workflows site checksums fusion kernels kernels-next accuracy coverage bench inference optypes proto consumers fuzz crash race audit architecture api go-licenses licenses check-licenses reproducible schemas man seeds clean
+.PHONY: verdicts honest help build test test-long test-all check test-go test-go-long onnxgo plain cross corpus oracle oracle-long browser release release-test module costs actionlint workflows site checksums fusion kernels kernels-next accuracy coverage bench inference optypes proto consumers fuzz crash race audit architecture api go-licenses licenses check-licenses reproducible schemas man seeds clean
 
 help:
 	@echo 'make build    bin/onnxquant, and bin/onnxquant-ort, with which verify runs ONNX Runtime'
@@ -53,6 +53,7 @@ help:
 	@echo 'make fusion   test/oracle/fusion.txt: what ONNX Runtime fuses'
 	@echo 'make accuracy docs/accuracy.md, and the tables of accuracies in docs/formats.md, encodings.md and algorithms.md'
 	@echo 'make verdicts build/accuracy/verdicts.md: verdicts of verify on models with labels; needs espeak-ng'
+	@echo 'make honest   what verify says of honest conversions, and of harmful edits: counts, in an hour'
 	@echo 'make coverage the table of real models in docs/conversion.md'
 	@echo 'make schemas  docs/json, from the types that commands print'
 	@echo 'make man      manual pages and completions, in build'
@@ -243,6 +244,10 @@ verdicts: $(VENV)/ready
 	go build -buildvcs=false -o build/accuracy/bin/ ./cmd/...
 	PYTHONPATH=test/oracle $(VENV)/bin/python test/accuracy/verdicts.py
 	PYTHONPATH=test/oracle $(VENV)/bin/python test/accuracy/verdicts.py --page > build/accuracy/verdicts.md
+
+honest: build corpus
+	$(VENV)/bin/python test/oracle/honest.py
+	$(VENV)/bin/python test/oracle/edits.py --count 800
 
 coverage: build $(VENV)/ready
 	$(VENV)/bin/python test/oracle/coverage.py

@@ -122,8 +122,16 @@ func elsewhere(m *onnxpb.ModelProto) bool {
 		}
 	}
 	lacks := false
+	stored := func(t *onnxpb.TensorProto) { lacks = lacks || t != nil && !cpu.Has(dtype.DType(t.GetDataType())) }
 	graph.WalkGraphs(m.GetGraph(), func(g *onnxpb.GraphProto) {
-		lacks = lacks || slices.ContainsFunc(g.GetInitializer(), func(t *onnxpb.TensorProto) bool { return !cpu.Has(dtype.DType(t.GetDataType())) })
+		for _, t := range g.GetInitializer() {
+			stored(t)
+		}
+	})
+	graph.WalkNodes(m, func(n *onnxpb.NodeProto) {
+		for _, a := range n.GetAttribute() {
+			stored(a.GetT())
+		}
 	})
 	return lacks
 }

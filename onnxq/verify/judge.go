@@ -108,13 +108,20 @@ func (v *verifier) judgeElements(what string, w *compare.WeightMatch) {
 	if w.Stray > l.Stray && !twoBits(w) {
 		v.fail(CheckBlocks, "%s: the code of an element is not its own: its error is %.3g times that of others in its block", what, w.Stray)
 	}
-	if w.Clipped > l.Clipped && w.SQNR < clips && !twoBits(w) {
+	harmless := clips
+	if eightBits(w) {
+		harmless = byteClips
+	}
+	if w.Clipped > l.Clipped && w.SQNR < harmless && !twoBits(w) {
 		v.fail(CheckWeights, "%s: its scales are too small: %.3g %% of its error comes from clipping", what, 100*w.Clipped)
 	}
 }
 
-// clips is the SQNR in dB from which clipping does no harm.
-const clips = 20.0
+// The SQNR in dB from which clipping does no harm.
+const (
+	clips     = 20.0
+	byteClips = 30.0 // if codes have 8 bits
+)
 
 // twoBits reports whether the codes of a weight have 2 bits.
 func twoBits(w *compare.WeightMatch) bool { return strings.HasSuffix(w.CodeType, "INT2") }

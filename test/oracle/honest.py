@@ -51,16 +51,16 @@ class Count:
     def __init__(self):
         self.verdicts, self.alarms, self.weights = collections.Counter(), [], []
 
-    def one(self, group, label, source, setting, folder):
+    def one(self, group, label, source, setting, folder, records=(True, False)):
         out = pathlib.Path(folder, "out.onnx")
         try:
             if not mutations.convert(source, setting, folder, out):
                 return
             model = load(out)
-        except Exception as e:  # noqa: BLE001 - not every type has a kernel
+        except Exception:  # noqa: BLE001 - not every type has a kernel
             return
         label = f"{label}: {' '.join(map(str, setting))}"
-        for record in (True, False):
+        for record in records:
             if not record:
                 del model.metadata_props[:]
                 out = out.with_name("bare.onnx")
@@ -68,11 +68,18 @@ class Count:
             report = said(source, out)
             verdict = report["verdict"]
             self.verdicts[group, record, verdict] += 1
+            # What the limits of weights were chosen by.
             self.weights += [(group, label, record, w["name"], w["code_type"], w["sqnr_db"], w["gain"], w["misfit_db"], w.get("stray"), w.get("clipped")) for w in report["weights"] if w.get("code_type")]
             if verdict in ("failed", "error") or verdict == "poor" and fine(setting):
                 why = (report["failures"] + (report.get("poor") or []))[:2]
                 self.alarms.append(f"{group}, {'with' if record else 'without'} record: {label}: {verdict}: {'; '.join(why)}")
                 print(self.alarms[-1], flush=True)
+
+
+    def graph(self, seed, setting, folder, **kwargs):
+        path = pathlib.Path(folder, "random.onnx")
+        onnx.save(network(seed)[0], path)
+        self.one("random", f"graph {seed}", path, setting, folder, **kwargs)
 
 
 def main():
@@ -91,10 +98,7 @@ def main():
                     group = "corpus" if "structures" in str(path) else "real"
                     count.one(group, label, path, setting, folder)
         for i in range(args.graphs):
-            model, _ = network(args.seed * 10_000 + i)
-            path = pathlib.Path(folder, "random.onnx")
-            onnx.save(model, path)
-            count.one("random", f"graph {i}", path, SETTINGS[i % len(SETTINGS)], folder)
+            count.graph(args.seed * 10_000 + i, SETTINGS[i % len(SETTINGS)], folder)
     for (group, record, verdict), n in sorted(count.verdicts.items()):
         print(f"{group}, {'with' if record else 'without'} record: {verdict} {n}")
     print(f"{len(count.alarms)} false alarms")

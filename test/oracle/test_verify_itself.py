@@ -6,7 +6,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import runtime
-from command import onnxquant
+from command import CORPUS, onnxquant
 from test_verify import library, perceptron, verify, with_runtime
 
 
@@ -83,3 +83,18 @@ def test_for_another_runtime(args, tmp_path):
     assert onnxquant(*args.split(), path, out).status == 0
     report = by_default(path, out)
     assert report["passed"] and "does not run OUT itself" in report["warnings"][0]
+
+
+@pytest.mark.parametrize("name, args", [("ext_in_subgraph", "--format mxfp4"), ("scan_body_weight", "--bfloat16 --bits 8 --block 32"), ("function_const_weight", "--bfloat16 --bits 8 --block 32")])
+def test_types_in_bodies(name, args, tmp_path):
+    """Types that ONNX Runtime lacks are seen in branches, bodies and functions."""
+    path, out = CORPUS / "structures" / name / "model.onnx", tmp_path / "out.onnx"
+    assert onnxquant(*args.split(), "--ops", "all", path, out).status == 0
+    assert by_default(path, out)["verdict"] == "sound"
+
+
+def test_about_zero(tmp_path):
+    """What is about zero in both models is rounding."""
+    path, out = CORPUS / "structures" / "val_zeros" / "model.onnx", tmp_path / "out.onnx"
+    assert onnxquant("--float16", "--bits", "4", "--block", "32", "--ops", "all", path, out).status == 0
+    assert by_default(path, out)["verdict"] == "sound"
