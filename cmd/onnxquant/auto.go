@@ -54,6 +54,9 @@ func (f *convertFlags) mix(ctx context.Context, c *cli.Console, in, out string) 
 	if err != nil || fits {
 		return err
 	}
+	if err := f.spareTime(m); err != nil {
+		return err
+	}
 	if f.opts.Provenance != nil {
 		f.opts.Provenance.Brief = true // hashes of tensors would take room from the weights
 	}
@@ -64,6 +67,29 @@ func (f *convertFlags) mix(ctx context.Context, c *cli.Console, in, out string) 
 		return f.larger(ctx, m, out, err)
 	}
 	f.opts.Precision = a.Precision
+	return nil
+}
+
+// spareTime takes algorithm mse where best, which nobody asked for, would take minutes without data: it multiplies
+// each weight by itself.
+func (f *convertFlags) spareTime(m *onnxq.Model) error {
+	const most = 1e11 // multiplications
+	if f.implied == "" || f.data != nil {
+		return nil
+	}
+	p, err := m.Plan(f.opts)
+	if err != nil {
+		return err
+	}
+	products := 0.0
+	for _, t := range p.Tensors {
+		if t.Decision == onnxq.Quantize {
+			products += float64(t.Bytes) / 4 * float64(t.Shape[t.Axis])
+		}
+	}
+	if products > most {
+		f.opts.Algorithm, f.implied = spec.MSE, "mse, which --auto implies for a large model; --algorithm best takes longer"
+	}
 	return nil
 }
 

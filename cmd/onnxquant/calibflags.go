@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"os"
 	"slices"
 
-	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/pflag"
 
 	"onnxquant/internal/cli"
@@ -24,7 +22,7 @@ type calibFlags struct {
 	samples int
 	library string
 	resume  bool
-	implied bool            // best is the algorithm because of the data
+	implied string          // the algorithm that is the default because of a flag, and which flag; or ""
 	data    *calibrate.Data // nil without calibration
 	told    []string        // warnings of the data
 	without spec.Algorithm  // of an output of a folder, if its model does not take the data
@@ -66,19 +64,22 @@ func (f *calibFlags) checkPaths() error {
 	return nil
 }
 
-// imply sets the algorithm of data for which none is given.
-func (f *calibFlags) imply(o *onnxq.Options) {
-	if f.implied = f.data != nil && o.Algorithm == "" && calibratable(o); f.implied {
-		o.Algorithm = spec.Best
+// imply sets the algorithm of data, or of a mix, for which none is given.
+func (f *calibFlags) imply(o *onnxq.Options, mix bool) {
+	if (f.data != nil || mix) && o.Algorithm == "" && calibratable(o) {
+		o.Algorithm, f.implied = spec.Best, "best, which --calib implies"
+		if f.data == nil {
+			f.implied = "best, which --auto implies"
+		}
 	}
 }
 
 // impliedFacts explains the settings made by imply.
 func (f *calibFlags) impliedFacts() []cli.Fact {
-	if !f.implied {
+	if f.implied == "" {
 		return nil
 	}
-	return []cli.Fact{{Label: "algorithm", Text: "best, which --calib implies"}}
+	return []cli.Fact{{Label: "algorithm", Text: f.implied}}
 }
 
 // check finds problems of the data.
@@ -111,22 +112,6 @@ func (f *calibFlags) warn(c *cli.Console) (err error) {
 // untold are the warnings of a conversion that warn has not told.
 func (f *calibFlags) untold(warnings []string) []string {
 	return slices.DeleteFunc(slices.Clone(warnings), func(w string) bool { return slices.Contains(f.told, w) })
-}
-
-// runs estimates the time to run the model. A run for a group of layers stops after the group, so it
-// takes half of the time on average. Handing over and processing values inside the model takes more:
-// up to 1.7 times as long in total.
-func (f *calibFlags) runs(ctx context.Context, c *onnxq.CalibrationCost) (string, error) {
-	if c == nil {
-		return "", nil
-	}
-	t, err := f.data.Time(ctx)
-	if err != nil {
-		return "", err
-	}
-	least := math.Ceil(t.Seconds() * float64(c.Runs) / 2)
-	return fmt.Sprintf("%.0f to %.0f s for %s of parts of the model over %s", least, 2*least,
-		english.Plural(c.Runs, "run", ""), english.Plural(f.data.Len(), "sample", "")), nil
 }
 
 // withHint says which flag an error is about.

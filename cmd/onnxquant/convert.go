@@ -53,7 +53,7 @@ func (f *convertFlags) flagSet() *pflag.FlagSet {
 		imatrixUsage+",\nfor the formats of ggml")
 	f.calibFlags.define(fs)
 	fs.Var(cli.ByteCount{Value: &f.auto}, "auto",
-		"choose a format for each weight: the least error with an\noutput of at most this size, as onnxquant analyze does,\nwith --calib by what the outputs lose")
+		"choose a format for each weight: the least error with an\noutput of at most this size, as onnxquant analyze does,\nwith --calib by what the outputs lose; --algorithm is then\nbest by default")
 	defineExternalData(fs, &o.ExternalData, &o.ExternalDataName, &o.ShardSize)
 	defineResources(fs, &o.Threads, &o.Memory)
 	fs.BoolVar(&o.AllowFallback, "allow-fallback", false,
@@ -215,7 +215,7 @@ func (f *convertFlags) complete(fs *pflag.FlagSet, in, out string) (err error) {
 	if err := f.floatType(fs); err != nil {
 		return err
 	}
-	f.imply(&f.opts)
+	f.imply(&f.opts, f.auto > 0)
 	if err := f.planFlags.finish(fs); err != nil {
 		return err
 	}
@@ -291,13 +291,7 @@ func (f *convertFlags) convert(ctx context.Context, c *cli.Console, start time.T
 		return err
 	}
 	if !f.quiet {
-		bar.Begin()
-		runs, err := f.calibFlags.runs(ctx, p.CalibrationCost)
-		bar.Clear()
-		if err != nil {
-			return err
-		}
-		cli.PrintFacts(c.Stderr, slices.Concat(f.impliedFacts(), costFacts(p.CalibrationCost, runs)))
+		cli.PrintFacts(c.Stderr, slices.Concat(f.impliedFacts(), costFacts(p.CalibrationCost, false)))
 		f.warnSlow(c)
 	}
 	bar.Begin()

@@ -27,7 +27,7 @@ func printPlan(w io.Writer, p *onnxq.Plan, more []cli.Fact) {
 	}
 	cli.PrintTable(w, rows)
 	fmt.Fprintln(w)
-	cli.PrintFacts(w, slices.Concat(planFacts(p), more, costFacts(p.CalibrationCost, "")))
+	cli.PrintFacts(w, slices.Concat(planFacts(p), more, costFacts(p.CalibrationCost, true)))
 }
 
 // printTensors prints a table of the tensors, with the errors of the quantized ones.
@@ -216,16 +216,17 @@ func halfFacts(h *onnxq.HalfPrecision) []cli.Fact {
 	return append(facts, cli.Labelled("float32", texts)...)
 }
 
-// costFacts say what calibration will take. runs is about the runs of the model, "" if their time is not known.
-func costFacts(c *onnxq.CalibrationCost, runs string) []cli.Fact {
+// costFacts say what calibration will take. The time is an estimate for a plan alone: progress tells what is left.
+func costFacts(c *onnxq.CalibrationCost, planned bool) []cli.Fact {
 	if c == nil {
 		return nil
 	}
-	if runs == "" {
-		runs = fmt.Sprintf("more for %s of the model over the samples", english.Plural(c.Runs, "run", ""))
+	time := ""
+	if planned {
+		time = fmt.Sprintf("about %.0f s and the time of the runs; ", math.Ceil(c.Seconds))
 	}
-	return []cli.Fact{{Label: "calibration", Text: fmt.Sprintf("about %.0f s to find the codes of %s of layers; %s; up to %s of memory, without that of the runs, and %s of disk",
-		math.Ceil(c.Seconds), english.Plural(c.Groups, "group", ""), runs, cli.ByteSize(c.Memory), cli.ByteSize(c.Disk))}}
+	return []cli.Fact{{Label: "calibration", Text: fmt.Sprintf("codes of %s of layers, by %s of parts of the model over the samples; %sup to %s of memory, without that of the runs, and %s of disk",
+		english.Plural(c.Groups, "group", ""), english.Plural(c.Runs, "run", ""), time, cli.ByteSize(c.Memory), cli.ByteSize(c.Disk))}}
 }
 
 // comparedOn names the samples by which the model's outputs were compared.

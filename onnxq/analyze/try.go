@@ -32,7 +32,7 @@ func (a *analyzer) try(ctx context.Context, c spec.Candidate) error {
 	if c.Format == spec.Float {
 		if a.FloatBytes = size; a.final.Provenance != nil {
 			with := a.opts
-			with.Provenance = a.final.Provenance
+			with.Provenance, with.Bits = a.final.Provenance, 4 // the default, but half precision alone quantizes nothing
 			if stages, err = a.plan(with); err != nil {
 				return err
 			}

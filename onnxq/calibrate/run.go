@@ -2,7 +2,6 @@ package calibrate
 
 import (
 	"context"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -39,38 +38,6 @@ func (d *Data) Run(ctx context.Context, models []string, names [][]string, wante
 		return nil
 	})
 	return g.Wait()
-}
-
-// Time estimates the time to open the model and run it on all samples, by running it on the first
-// samples for about a second. The first run is slower than the others and counts once. Open must have
-// been called.
-func (d *Data) Time(ctx context.Context) (time.Duration, error) {
-	start := time.Now()
-	s, err := d.engine.Open(ctx, d.path)
-	if err != nil {
-		return 0, err
-	}
-	defer s.Close()
-	n, first := 0, start
-	for inputs, err := range d.samples.All() {
-		if err != nil {
-			return 0, err
-		}
-		if _, err := s.Run(inputs); err != nil {
-			return 0, d.samples.Failed(ctx, n, inputs, err)
-		}
-		if n++; n == 1 {
-			first = time.Now()
-		}
-		if n > 1 && time.Since(start) > time.Second || ctx.Err() != nil {
-			break
-		}
-	}
-	once, others := first.Sub(start), time.Since(first)
-	if n < 2 {
-		return once, context.Cause(ctx)
-	}
-	return once + others*time.Duration(d.Len()-1)/time.Duration(n-1), context.Cause(ctx)
 }
 
 // each runs models on samples, and calls do with the values of each.

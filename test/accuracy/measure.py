@@ -129,7 +129,7 @@ def mixed(model, mix, size, *flags):
     def make(out):
         given = with_data(model, data)
         if mix.algorithm == "best" or not mix.data:
-            run("--auto", size, *flags, *given, model.path, out)
+            run("--auto", size, "--algorithm", mix.algorithm, *flags, *given, model.path, out)
             return
         chosen = out.with_name("mix.json")
         run("analyze", "--max-size", size, *flags, *given, "--emit", chosen, model.path)

@@ -40,7 +40,7 @@ def test_mix(name, mix, tmp_path):
     model, out = MODELS[name], tmp_path / "out.onnx"
     size, uniform, mixes = page.written_mixes(model)[0]
     data = ["--calib", model.calibration, "--ort-lib", library()] if mix.startswith("by outputs") else []
-    subprocess.run([with_runtime(), "--quiet", "--auto", str(size), *data, "--target", "ort", model.path, out], check=True, timeout=600)
+    subprocess.run([with_runtime(), "--quiet", "--auto", str(size), "--algorithm", "rtn", *data, "--target", "ort", model.path, out], check=True, timeout=600)
     assert out.stat().st_size <= size
     assert 0 < model.score(out).kl <= min(SLACK * mixes[mix], uniform)
 
