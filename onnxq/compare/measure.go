@@ -253,7 +253,7 @@ func (e *measurement) close(b *block, at int64) {
 	e.capped += min(b.SumSqErr, b.SumSq)
 	e.fitted += min(b.fitted(e.shifted), b.SumSq)
 	e.largest = max(e.largest, b.largest)
-	e.clipped += b.ends.top.clipped + b.ends.bottom.clipped
+	e.clipped += b.ends.top.squares + b.ends.bottom.squares
 	e.suspects.add(b, at)
 	if b.below > 0 {
 		e.below++

@@ -6,41 +6,52 @@ import (
 )
 
 // ends has the elements at the largest and the smallest value of a block, where codes clip, apart from the others.
-type ends struct{ top, bottom end }
+type ends struct {
+	known       bool
+	hi, lo      float64 // the values
+	top, bottom clip
+	inside      float64 // largest error of an element that does not clip
+}
 
-// end is one of the two, as if it were the largest value.
-type end struct {
-	known   bool
-	value   float64
-	clipped float64 // sum of squared errors of elements beyond value
-	at      float64 // largest error of an element of value towards zero
-	inside  float64 // largest such error of another element
+// clip has the elements beyond the largest or the smallest value.
+type clip struct {
+	squares float64 // sum of squared errors
+	largest float64 // error
+}
+
+func (c *clip) add(err float64) {
+	c.squares += err * err
+	c.largest = max(c.largest, err)
 }
 
 // add adds an element w that became v.
 func (e *ends) add(w, v float64) {
-	e.top.add(w, v)
-	e.bottom.add(-w, -v)
-}
-
-func (e *end) add(w, v float64) {
-	short := w - v // positive: v is short of w
+	short := w - v
 	switch {
-	case !e.known || v > e.value:
-		e.known, e.value, e.inside, e.clipped, e.at = true, v, max(e.inside, e.at), 0, 0
-	case v < e.value:
-		e.inside = max(e.inside, short)
+	case e.known && v < e.hi && v > e.lo: // most elements
+		e.inside = max(e.inside, math.Abs(short))
 		return
+	case !e.known:
+		e.known, e.hi, e.lo = true, v, v
+	case v > e.hi:
+		e.inside, e.hi, e.top = max(e.inside, e.top.largest), v, clip{}
+	case v < e.lo:
+		e.inside, e.lo, e.bottom = max(e.inside, e.bottom.largest), v, clip{}
 	}
-	if short > 0 {
-		e.at, e.clipped = max(e.at, short), e.clipped+short*short
+	switch {
+	case v == e.hi && short > 0:
+		e.top.add(short)
+	case v == e.lo && short < 0:
+		e.bottom.add(-short)
+	default:
+		e.inside = max(e.inside, math.Abs(short))
 	}
 }
 
 // suspicion returns how large the largest error inside of the range of a block is, in units of the root mean square of
 // the other errors.
 func (b *block) suspicion() float64 {
-	largest := max(b.ends.top.inside, b.ends.bottom.inside)
+	largest := b.ends.inside
 	if b.N < shortBlock || largest == 0 {
 		return 0
 	}

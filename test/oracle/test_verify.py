@@ -211,8 +211,8 @@ def test_timeout_of_out(tmp_path):
     m.graph.initializer.extend(numpy_helper.from_array(np.asarray(v), name) for name, v in tensors)
     onnx.save(m, path)
     assert onnxquant("--bits", "4", "--block", "32", path, tmp_path / "out.onnx").status == 0
-    report = verify("--timeout", "1s", "--ort-lib", library(), path, tmp_path / "out.onnx", binary=with_runtime())
-    assert report["verdict"] == "sound" and "the dequantized model: stopped after 1s" in report["execution"]["reasons"][-1]
+    report = verify("--timeout", "3s", "--ort-lib", library(), path, tmp_path / "out.onnx", binary=with_runtime())
+    assert report["verdict"] == "sound" and report["execution"]["reasons"][-1].endswith("model: stopped after 3s")
 
 
 def test_timeout_of_a_node(tmp_path):
