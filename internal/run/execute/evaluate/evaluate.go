@@ -37,7 +37,10 @@ type scope struct {
 }
 
 func (e *evaluator) newScope(outer *scope, g *onnxpb.GraphProto) *scope {
-	p := e.session.plans.plan(g)
+	return e.scopeOf(outer, e.session.plans.plan(g))
+}
+
+func (e *evaluator) scopeOf(outer *scope, p *plan) *scope {
 	s := &scope{outer: outer, plan: p, opset: e.session.plans.opset, main: outer == nil, values: map[string]*execute.Tensor{}, uses: make(map[string]int, len(p.uses))}
 	if outer != nil {
 		s.opset, s.depth = outer.opset, outer.depth+1
@@ -108,21 +111,26 @@ func (e *evaluator) read(t *onnxpb.TensorProto) (*execute.Tensor, error) {
 	return v, nil
 }
 
-// graph runs all nodes of a graph and returns its outputs.
-func (e *evaluator) graph(s *scope, g *onnxpb.GraphProto) ([]*execute.Tensor, error) {
+// steps runs all nodes of a scope.
+func (e *evaluator) steps(s *scope) error {
 	if s.depth > deepest {
-		return nil, op.Unsupported("graphs within each other, %d deep", deepest)
+		return op.Unsupported("graphs within each other, %d deep", deepest)
 	}
 	for i := range s.plan.steps {
 		if err := e.run(s, &s.plan.steps[i]); err != nil {
-			return nil, fmt.Errorf("%s: %w", describe(s.plan.steps[i].node), err)
+			return fmt.Errorf("%s: %w", describe(s.plan.steps[i].node), err)
 		}
 		if s.main && e.progress != nil && e.session.ctx.Err() == nil {
-			e.progress(int64(i+1), int64(len(g.GetNode())))
+			e.progress(int64(i+1), int64(len(s.plan.steps)))
 		}
 	}
-	if s.plan.cycle != nil {
-		return nil, s.plan.cycle
+	return s.plan.cycle
+}
+
+// graph runs all nodes of a graph and returns its outputs.
+func (e *evaluator) graph(s *scope, g *onnxpb.GraphProto) ([]*execute.Tensor, error) {
+	if err := e.steps(s); err != nil {
+		return nil, err
 	}
 	var outputs []*execute.Tensor
 	for _, o := range g.GetOutput() {

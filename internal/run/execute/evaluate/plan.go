@@ -107,6 +107,28 @@ func (p *plans) plan(g *onnxpb.GraphProto) *plan {
 	return made
 }
 
+// part returns the part of a plan that makes some values. The graph's own outputs have no readers there.
+func (p *plan) part(values []string) *plan {
+	needed := map[string]bool{}
+	for _, name := range values {
+		needed[name] = true
+	}
+	some := &plan{stored: p.stored, uses: map[string]int{}, cycle: p.cycle}
+	for i := len(p.steps) - 1; i >= 0; i-- {
+		s := p.steps[i]
+		if !slices.ContainsFunc(s.node.Output, func(name string) bool { return needed[name] }) {
+			continue
+		}
+		for _, name := range s.reads {
+			needed[name] = true
+			some.uses[name]++
+		}
+		some.steps = append(some.steps, s)
+	}
+	slices.Reverse(some.steps)
+	return some
+}
+
 // step prepares a node.
 func (p *plans) step(n *onnxpb.NodeProto) step {
 	s := step{node: n, reads: reads(n)}

@@ -50,7 +50,10 @@ func (s *Session) Run(inputs []*execute.Tensor, values ...string) ([]*execute.Te
 
 func (s *Session) run(inputs []*execute.Tensor, values ...string) ([]*execute.Tensor, error) {
 	g := s.model.Proto.GetGraph()
-	if len(values) == 0 {
+	p := s.plans.plan(g)
+	if len(values) > 0 {
+		p = p.part(values)
+	} else {
 		for _, o := range g.GetOutput() {
 			values = append(values, o.GetName())
 		}
@@ -63,7 +66,7 @@ func (s *Session) run(inputs []*execute.Tensor, values ...string) ([]*execute.Te
 		e.budget = budgetFor(float64(s.model.Size()), float64(e.held))
 	}
 	defer func() { s.work, s.sizes = e.budget.spent, e.sizes }()
-	top := e.newScope(nil, g)
+	top := e.scopeOf(nil, p)
 	for _, name := range values {
 		top.uses[name]++
 	}
@@ -75,7 +78,7 @@ func (s *Session) run(inputs []*execute.Tensor, values ...string) ([]*execute.Te
 	for _, t := range inputs {
 		top.values[t.Name] = t
 	}
-	if _, err := e.graph(top, g); err != nil {
+	if err := e.steps(top); err != nil {
 		return nil, err
 	}
 	results := make([]*execute.Tensor, len(values))
