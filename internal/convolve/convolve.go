@@ -76,7 +76,7 @@ func Exactly[T Number](s *Shape, y, x, kernel []T) {
 		for k, factor := range kernel[m*inner:][:inner] {
 			Row(&s.Geometry, row, channels[k/s.Taps()*in:][:in], k%s.Taps(), 0, 0)
 			for j, v := range row {
-				sums[j] += factor * v
+				sums[j] += T(factor * v)
 			}
 		}
 	}

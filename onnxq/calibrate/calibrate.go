@@ -15,7 +15,7 @@
 //
 // Activations are observed as they are computed and never stored, so memory is bounded for any number of
 // samples. ONNX Runtime runs the model if it is installed, else the pure Go engine, which supports the
-// operators of small models.
+// operators of most models.
 package calibrate
 
 import (
@@ -99,7 +99,7 @@ func (r *run) warnings() ([]string, error) {
 
 // Slow is the warning that ONNX Runtime was looked for, and why it does not run the model.
 func Slow(lacked error) string {
-	return fmt.Sprintf("%v. The model runs in pure Go, which takes many times as long", lacked)
+	return fmt.Sprintf("%v. The model runs in pure Go, which takes several times as long", lacked)
 }
 
 // open opens the model and its data. The caller closes the model.

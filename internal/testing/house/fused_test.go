@@ -16,7 +16,7 @@ import (
 // coders are the packages that find codes and scales, or decode them.
 var coders = []string{
 	"./int4", "./nvfp4", "./formats/...", "./calib", "./quantutil", "./internal/kernels", "./internal/blocks",
-	"./internal/lazy", "./internal/packing", "./internal/quantize", "./onnxq/restyle", "./onnxq/ggufmodel",
+	"./internal/lazy", "./internal/linalg", "./internal/convolve", "./internal/packing", "./internal/quantize", "./onnxq/restyle", "./onnxq/ggufmodel",
 }
 
 // exact are functions, by the beginning of their names, whose products have no

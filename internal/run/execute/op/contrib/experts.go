@@ -17,7 +17,7 @@ var activations = map[string]func(x float64) float64{
 	"silu":     func(x float64) float64 { return x / (1 + math.Exp(-x)) },
 	"identity": func(x float64) float64 { return x },
 	"gelu": func(x float64) float64 {
-		return 0.5 * x * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(x+0.044715*x*x*x)))
+		return 0.5 * x * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(x+float64(0.044715*x*x*x))))
 	},
 }
 
@@ -98,7 +98,7 @@ func runMoE(c *op.Call) ([]*execute.Tensor, error) {
 		for j, expert := range chosen {
 			made := m.compute(expert, in[i*m.hidden:(i+1)*m.hidden])
 			for n, v := range made {
-				out[i*m.hidden+n] += shares[j] * v
+				out[i*m.hidden+n] += float64(shares[j] * v)
 			}
 		}
 	}

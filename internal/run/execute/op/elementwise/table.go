@@ -75,7 +75,7 @@ func hardSigmoid(c *op.Call) (unary, error) {
 			}
 			kernels.Clip(y, y, 0, 1)
 		},
-		double: func(x float64) float64 { return min(max(float64(alpha)*x+float64(beta), 0), 1) },
+		double: func(x float64) float64 { return min(max(float64(float64(alpha)*x)+float64(beta), 0), 1) },
 	}, nil
 }
 

@@ -139,7 +139,7 @@ func gelu(c *op.Call) (unary, error) {
 // Gelu returns the function.
 func Gelu(approximate bool) unary {
 	if approximate {
-		inner := func(x float64) float64 { return math.Sqrt(2/math.Pi) * (x + 0.044715*x*x*x) }
+		inner := func(x float64) float64 { return math.Sqrt(2/math.Pi) * (x + float64(0.044715*x*x*x)) }
 		return unary{
 			single: func(y, x []float32) {
 				for i, v := range x {

@@ -302,7 +302,7 @@ func runGemm(c *op.Call) ([]*execute.Tensor, error) {
 	}
 	if bias != nil {
 		for i, v := range bias.Float64s() {
-			y[i] += beta * v
+			y[i] += float64(beta * v)
 		}
 	}
 	return op.One(op.Numbers(t.DType, t.Dims, y))

@@ -132,7 +132,7 @@ func scaleChannels(c *op.Call, t *execute.Tensor, factors, offsets []float64) (*
 		y := t.Float64s()
 		for i := range y {
 			k := i / size % len(factors)
-			y[i] = y[i]*factors[k] + offsets[k]
+			y[i] = float64(y[i]*factors[k]) + offsets[k]
 		}
 		return execute.FromFloat64s(t.DType, t.Dims, y)
 	}
@@ -169,7 +169,7 @@ func runBatchNormalization(c *op.Call) ([]*execute.Tensor, error) {
 		for i, now := range [][]float64{mean, variance} {
 			running := slices.Clone(numbers[2+i])
 			for k, v := range now {
-				running[k] = running[k]*keep + v*(1-keep)
+				running[k] = float64(running[k]*keep) + float64(v*(1-keep))
 			}
 			made, err := execute.FromFloat64s(c.In[3+i].DType, c.In[3+i].Dims, running)
 			if err != nil {
@@ -183,7 +183,7 @@ func runBatchNormalization(c *op.Call) ([]*execute.Tensor, error) {
 	factors, offsets := make([]float64, len(numbers[0])), make([]float64, len(numbers[0]))
 	for i := range factors {
 		factors[i] = numbers[0][i] / math.Sqrt(numbers[3][i]+epsilon)
-		offsets[i] = numbers[1][i] - numbers[2][i]*factors[i]
+		offsets[i] = numbers[1][i] - float64(numbers[2][i]*factors[i])
 	}
 	var err error
 	outputs[0], err = scaleChannels(c, t, factors, offsets)
