@@ -54,3 +54,24 @@ func TestBudget(t *testing.T) {
 		})
 	}
 }
+
+// What a loop collects counts, also in the engine without a budget of work.
+func TestLoopMemory(t *testing.T) {
+	body := &onnxpb.GraphProto{
+		Input:  []*onnxpb.ValueInfoProto{{Name: new("n")}, {Name: new("go")}},
+		Node:   []*onnxpb.NodeProto{modeltest.Node("Identity", "on", "go"), modeltest.Node("Expand", "big", "x shape")},
+		Output: []*onnxpb.ValueInfoProto{{Name: new("on")}, {Name: new("big")}},
+	}
+	loop := modeltest.Node("Loop", "y", "_ _")
+	loop.Attribute = []*onnxpb.AttributeProto{{Name: new("body"), Type: onnxpb.AttributeProto_GRAPH.Enum(), G: body}}
+	raw := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, 1024), 1024)
+	shape := &onnxpb.TensorProto{Name: new("shape"), DataType: new(int32(onnxpb.TensorProto_INT64)), Dims: []int64{2}, RawData: raw}
+	path := modeltest.Write(t, modeltest.Model([]*onnxpb.TensorProto{shape}, []*onnxpb.NodeProto{loop}))
+	in := &execute.Tensor{Name: "x", DType: 1, Dims: []int64{1, 1}, Data: make([]byte, 4)}
+	if _, err := Go.Run(t.Context(), path, []*execute.Tensor{in}); !errors.Is(err, execute.ErrUnsupported) || !strings.Contains(err.Error(), "MiB") {
+		t.Errorf("error %v", err)
+	}
+	if _, err := Bounded.Run(t.Context(), path, []*execute.Tensor{in}); !errors.Is(err, ErrBudget) {
+		t.Errorf("error %v", err)
+	}
+}

@@ -67,7 +67,7 @@ func runLoop(c *op.Call) ([]*execute.Tensor, error) {
 			return nil, err
 		}
 	}
-	scanned := make([][]*execute.Tensor, max(len(g.GetOutput())-1-len(carried), 0))
+	scanned := collector{values: make([][]*execute.Tensor, max(len(g.GetOutput())-1-len(carried), 0))}
 	for i := int64(0); i < most && goOn; i++ {
 		condition := execute.Made(dtype.Bool, nil, []uint8{1})
 		out, err := c.Body(g, slices.Concat([]*execute.Tensor{op.Int64(nil, []int64{i}), condition}, carried))
@@ -81,11 +81,11 @@ func runLoop(c *op.Call) ([]*execute.Tensor, error) {
 			return nil, err
 		}
 		carried = out[1 : 1+len(carried)]
-		for k := range scanned {
-			scanned[k] = append(scanned[k], out[1+len(carried)+k])
+		if err := scanned.add(c, out[1+len(carried):]); err != nil {
+			return nil, err
 		}
 	}
-	for k, parts := range scanned {
+	for k, parts := range scanned.values {
 		t, err := stacked(c, parts, 0, false)
 		if err != nil {
 			return nil, err
@@ -96,6 +96,22 @@ func runLoop(c *op.Call) ([]*execute.Tensor, error) {
 		carried = append(carried, t)
 	}
 	return carried, nil
+}
+
+// collector keeps what a body returned in each turn, within the memory of a run.
+type collector struct {
+	values [][]*execute.Tensor // of each output
+	bytes  int64
+}
+
+func (k *collector) add(c *op.Call, out []*execute.Tensor) error {
+	for i, t := range out {
+		k.values[i] = append(k.values[i], t)
+		if t != nil {
+			k.bytes += int64(t.Len() * t.Size())
+		}
+	}
+	return c.Room(dtype.Uint8, []int64{k.bytes})
 }
 
 // empty is an output without elements.
@@ -203,7 +219,7 @@ func runScan(c *op.Call) ([]*execute.Tensor, error) {
 		return nil, fmt.Errorf("its body has %d outputs", len(s.body.GetOutput()))
 	}
 	outputs := len(s.body.GetOutput()) - n
-	scanned := make([][]*execute.Tensor, outputs)
+	scanned := collector{values: make([][]*execute.Tensor, outputs)}
 	for i := range s.length {
 		in, err := s.step(c, i)
 		if err != nil {
@@ -214,8 +230,8 @@ func runScan(c *op.Call) ([]*execute.Tensor, error) {
 			return nil, err
 		}
 		s.states = out[:n]
-		for k := range scanned {
-			scanned[k] = append(scanned[k], out[n+k])
+		if err := scanned.add(c, out[n:]); err != nil {
+			return nil, err
 		}
 	}
 	axes, back := c.Ints("scan_output_axes", make([]int64, outputs)), c.Ints("scan_output_directions", make([]int64, outputs))
@@ -223,7 +239,7 @@ func runScan(c *op.Call) ([]*execute.Tensor, error) {
 		return nil, fmt.Errorf("%d scan_output_axes and %d scan_output_directions for %d outputs", len(axes), len(back), outputs)
 	}
 	results := slices.Clone(s.states)
-	for k, parts := range scanned {
+	for k, parts := range scanned.values {
 		t, err := stacked(c, parts, axes[k], back[k] != 0)
 		if err != nil {
 			return nil, err

@@ -161,7 +161,7 @@ func runSequenceMap(c *op.Call) ([]*execute.Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	results := make([][]*execute.Tensor, len(g.GetOutput()))
+	results := collector{values: make([][]*execute.Tensor, len(g.GetOutput()))}
 	for i := range s {
 		in := slices.Clone(c.In)
 		for k, t := range in {
@@ -176,12 +176,12 @@ func runSequenceMap(c *op.Call) ([]*execute.Tensor, error) {
 		if err != nil {
 			return nil, err
 		}
-		for k, t := range out {
-			results[k] = append(results[k], t)
+		if err := results.add(c, out); err != nil {
+			return nil, err
 		}
 	}
 	var lists []*execute.Tensor
-	for _, r := range results {
+	for _, r := range results.values {
 		lists = append(lists, list(r))
 	}
 	return lists, nil
