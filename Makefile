@@ -27,7 +27,7 @@ GOLDEN := $(wildcard ../shared/golden)
 NUMBERS := ./internal/kernels ./internal/blocks ./formats/... ./int4 ./nvfp4 ./calib ./quality ./quantutil \
 	./internal/packing ./internal/lazy ./internal/quantize
 
-.PHONY: verdicts honest help build test test-long test-all check test-go test-go-long onnxgo plain cross corpus oracle oracle-long browser release release-test module costs actionlint workflows site checksums fusion kernels kernels-next accuracy coverage bench inference optypes proto consumers fuzz crash race audit architecture api go-licenses licenses check-licenses reproducible schemas man seeds clean
+.PHONY: verdicts honest help build test test-long test-all check test-go test-go-long onnxgo plain cross corpus oracle oracle-long browser release release-test module costs speed bench-agrees actionlint workflows site checksums fusion kernels kernels-next accuracy coverage bench inference optypes proto consumers fuzz crash race audit architecture api go-licenses licenses check-licenses reproducible schemas man seeds clean
 
 help:
 	@echo 'make build    bin/onnxquant, and bin/onnxquant-ort, with which verify runs ONNX Runtime'
@@ -51,6 +51,8 @@ help:
 	@echo 'make kernels-next NEXT=PYTHON  the same at opsets that a newer one loads, in an environment with it'
 	@echo 'make costs    internal/target/costs_ort.txt: what forms of weights cost in ONNX Runtime, in half an hour'
 	@echo 'make fusion   test/oracle/fusion.txt: what ONNX Runtime fuses'
+	@echo 'make speed    the table of runs in docs/performance.md: real models beside float, in ONNX Runtime; in 20 minutes'
+	@echo 'make bench-agrees compares the ratios of onnxquant bench with those of a Python session, in some minutes'
 	@echo 'make accuracy docs/accuracy.md, and the tables of accuracies in docs/formats.md, encodings.md and algorithms.md'
 	@echo 'make verdicts build/accuracy/verdicts.md: verdicts of verify on models with labels; needs espeak-ng'
 	@echo 'make honest   what verify says of honest conversions, and of harmful edits: counts, in an hour'
@@ -261,6 +263,12 @@ bench: build $(VENV)/bench
 
 inference: build $(VENV)/bench
 	$(VENV)/bin/python test/bench/inference.py
+
+speed: build $(VENV)/ready
+	$(VENV)/bin/python test/bench/speed.py
+
+bench-agrees: build $(VENV)/ready
+	$(VENV)/bin/python test/bench/agree.py
 
 optypes: $(VENV)/ready
 	$(VENV)/bin/python test/oracle/optypes.py --write
