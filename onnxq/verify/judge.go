@@ -112,7 +112,7 @@ func (v *verifier) judgeElements(what string, w *compare.WeightMatch) {
 	if eightBits(w) {
 		harmless = byteClips
 	}
-	if w.Clipped > l.Clipped && w.SQNR < harmless && !twoBits(w) {
+	if w.Clipped > l.Clipped && w.SQNR < harmless && !twoBits(w) && len(w.Shape) > 1 { // biases have few elements
 		v.fail(CheckWeights, "%s: its scales are too small: %.3g %% of its error comes from clipping", what, 100*w.Clipped)
 	}
 }

@@ -13,7 +13,7 @@ const (
 	MostMisfit        = 3.0  // of a weight of more than 2 bits: compare.WeightMatch.Misfit
 	LeastBlockGain    = 0.55 // of a block of more than 2 bits that is like the weight: compare.WeightMatch.WorstGain
 	MostBlockGain     = 1.7  // of a block of more than 2 bits that is like the weight
-	MostStray         = 14.0 // of an element of a weight: compare.WeightMatch.Stray
+	MostStray         = 18.0 // of an element of a weight: compare.WeightMatch.Stray
 	MostClipped       = 0.95 // of the error of a weight of more than 2 bits and less than 20 dB: compare.WeightMatch.Clipped
 	LeastOutputSQNR   = 0.0  // of an output of a model that is not as it was written
 	LeastCosine       = 0.5  // of such an output, not in dB
