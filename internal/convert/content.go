@@ -20,11 +20,12 @@ import (
 
 // Reasons to leave a weight in float that depend on its values.
 const (
-	reasonBroken = "holds NaN or infinity"
-	reasonBeyond = "holds NaN, infinity or values too large for a float16 scale"
-	reasonHuge   = "holds NaN, infinity or values beyond float32"
-	reasonLost   = "its values are too small for any scale"
-	reasonMoved  = "the data would move it farther from its values than 0 is"
+	reasonBroken   = "holds NaN or infinity"
+	reasonBeyond   = "holds NaN, infinity or values too large for a float16 scale"
+	reasonHuge     = "holds NaN, infinity or values beyond float32"
+	reasonVanished = "too many of its blocks became 0"
+	reasonLost     = "its values are too small for any scale"
+	reasonMoved    = "the data would move it farther from its values than 0 is"
 )
 
 // content writes the content of one output: tiles of quantized weights, and stretches that are
@@ -201,10 +202,11 @@ const hugeNorm = 1e30
 // unfit returns the weights whose values cannot be quantized as planned.
 func (c *content) unfit() discover.Exceptions {
 	found, largest := discover.Exceptions{}, c.largestScales()
+	vanished, _ := c.lost()
 	for i, s := range c.errors() {
 		var e discover.Exception
 		w := c.plan.Weights[i]
-		to, other := c.otherScales(i, largest[i])
+		to, other := c.otherScales(i, largest[i], vanished[i])
 		switch broken := c.run.Broken(i); {
 		case broken && w.DType == dtype.Float64:
 			e.KeepFloat = reasonHuge
@@ -215,7 +217,9 @@ func (c *content) unfit() discover.Exceptions {
 		case c.run.Spoiled() || s.SumSq == 0:
 			continue
 		case other: // try the other type before leaving the weight in float
-			e.Scales = to
+			if e.Scales = to; vanished[i] > fewVanished && c.plan.weights[i].Found != nil {
+				e.MSE = reasonVanished // the codes by data go with the scales of the first type
+			}
 		case s.SumSqErr >= s.SumSq && c.plan.weights[i].Found != nil:
 			e.MSE = reasonMoved
 		case s.SumSqErr >= s.SumSq:
@@ -231,12 +235,15 @@ func (c *content) unfit() discover.Exceptions {
 }
 
 // otherScales returns the type that the scales of a weight need. other is false if their planned
-// type suffices.
-func (c *content) otherScales(weight int, largest float32) (to discover.Scales, other bool) {
+// type suffices. vanished is the share of the weight's elements whose blocks became 0.
+func (c *content) otherScales(weight int, largest float32, vanished float64) (to discover.Scales, other bool) {
 	switch c.plan.Weights[weight].Choice.ScaleType {
 	case spec.ScaleInt8, spec.ScaleUint8:
-		return float16Scales, c.run.NeedsFloat16Scales(weight)
+		return float16Scales, c.run.NeedsFloat16Scales(weight) || vanished > fewVanished
 	case spec.ScaleFloat16:
+		if vanished > fewVanished {
+			return discover.Scales{Type: spec.ScaleFloat32, Why: fmt.Sprintf("%.3g%% of the elements are too small for float16 ones", 100*vanished)}, true
+		}
 		const least, greatest = 0x1p-14, 65504 // normal numbers
 		return discover.Scales{Type: spec.ScaleFloat32, Why: fmt.Sprintf("the largest is %.3g", largest)}, largest < least || largest >= greatest
 	}
@@ -260,19 +267,27 @@ func (c *content) largestScales() []float32 {
 // some rows of numbers near 0.
 const fewVanished = 0.01
 
+// lost returns the share of each weight's elements in vanished blocks, and in coarse ones.
+func (c *content) lost() (vanished, coarse []float64) {
+	vanished, coarse = make([]float64, len(c.plan.Weights)), make([]float64, len(c.plan.Weights))
+	for i, o := range c.outcomes {
+		w := c.run.WeightOf(i)
+		size := float64(c.plan.Weights[w].Form.Elements())
+		vanished[w] += float64(o.Vanished) / size
+		coarse[w] += float64(o.Coarse) / size
+	}
+	return vanished, coarse
+}
+
 // warnings names the weights with many vanished or coarse blocks.
 func (c *content) warnings() (all []string) {
-	vanished, coarse := make([]int64, len(c.plan.Weights)), make([]int64, len(c.plan.Weights))
-	for i, o := range c.outcomes {
-		vanished[c.run.WeightOf(i)] += o.Vanished
-		coarse[c.run.WeightOf(i)] += o.Coarse
-	}
+	vanished, coarse := c.lost()
 	for i, w := range c.plan.Weights {
-		name, size := msg.Quote(w.Value.Path), float64(w.Form.Elements())
-		if share := float64(vanished[i]) / size; share > fewVanished {
+		name := msg.Quote(w.Value.Path)
+		if share := vanished[i]; share > fewVanished {
 			all = append(all, fmt.Sprintf("%s: %.3g%% of its elements became 0: they are too small for a scale of %s", name, 100*share, w.Choice.Format))
 		}
-		if share := float64(coarse[i]) / size; share > fewVanished {
+		if share := coarse[i]; share > fewVanished {
 			all = append(all, fmt.Sprintf("%s: %.3g%% of its elements lose precision: they are so small that the float16 scales of %s have few bits; --bits %d has float32 scales",
 				name, 100*share, w.Choice.Format, w.Choice.Format.Bits()))
 		}

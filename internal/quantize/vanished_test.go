@@ -186,3 +186,37 @@ func TestCoarseBlocksInGGUF(t *testing.T) {
 		}
 	}
 }
+
+// Where blocks would vanish behind scales of 16 or 8 bits, the weight gets float32 ones.
+func TestScalesThatVanish(t *testing.T) {
+	const rows, columns, tiny = 512, 64, 1e-12
+	w := modeltest.Floats("w", rows, columns)
+	for i := range w.FloatData {
+		w.FloatData[i] = 0.1 * float32(i%7+1)
+		if i < rows/2*columns {
+			w.FloatData[i] = tiny * float32(i/columns%2)
+		}
+	}
+	m := modeltest.Open(t, modeltest.Write(t, modeltest.Model(modeltest.Tensors{w}, modeltest.Nodes{modeltest.Node("MatMul", "y", "x w")})))
+	for _, scales := range []spec.ScaleType{spec.ScaleFloat16, spec.ScaleInt8, spec.ScaleUint8} {
+		for _, algorithm := range []spec.Algorithm{spec.RTN, spec.MSE, spec.Best} {
+			for _, zero := range []bool{false, true} {
+				opts := onnxq.Options{Bits: 4, Block: 32, ZeroPoint: zero, ScaleType: scales, Algorithm: algorithm, AllowFallback: true}
+				if scales.Check(spec.Int4, zero, spec.DQ, algorithm) != nil {
+					continue
+				}
+				r, _ := modeltest.ConvertInTiles(t, m, opts, modeltest.LargestTile)
+				if text := strings.Join(r.Plan.Warnings, "\n"); strings.Contains(text, "became 0") {
+					t.Errorf("%s %s %v: %s", scales, algorithm, zero, text)
+				}
+				want := int64(rows * columns / 32 * (4 + 16))
+				if zero {
+					want += rows * columns / 32 / 2
+				}
+				if got := r.Plan.Tensors[0].OutBytes; got != want {
+					t.Errorf("%s %s %v: %d bytes, want %d", scales, algorithm, zero, got, want)
+				}
+			}
+		}
+	}
+}
