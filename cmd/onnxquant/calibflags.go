@@ -13,6 +13,8 @@ import (
 	"onnxquant/internal/cli"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/calibrate"
+	"onnxquant/onnxq/sensitivity"
+	"onnxquant/rules"
 	"onnxquant/spec"
 )
 
@@ -26,6 +28,7 @@ type calibFlags struct {
 	data    *calibrate.Data // nil without calibration
 	told    []string        // warnings of the data
 	without spec.Algorithm  // of an output of a folder, if its model does not take the data
+	fit     *sensitivity.StaticFit
 }
 
 func (f *calibFlags) define(fs *pflag.FlagSet) {
@@ -50,6 +53,10 @@ func (f *calibFlags) finish(fs *pflag.FlagSet, o *onnxq.Options, in string) erro
 		return nil
 	}
 	f.data = calibrate.New(in, calibrate.Options{Data: f.paths, Samples: f.samples, Library: f.library})
+	if o.Activations == spec.Static {
+		o.Ranges = &rules.Ranges{} // until fitStatic finds them
+		return cli.LeaveOut(fs, "with --activations static, --calib finds ranges", "ranges", "resume")
+	}
 	o.Calibration, o.Resume = f.data, f.resume
 	return nil
 }
@@ -170,4 +177,16 @@ func calibratable(o *onnxq.Options) bool {
 	format, _, err := spec.Resolve(o.Bits, o.Format, o.Block, o.ZeroPoint)
 	onlyFloat := o.FloatType != "" && o.Bits == 0 && o.Format == "" && o.Precision == nil
 	return err == nil && !onlyFloat && o.Activations != spec.Dynamic && o.Activations != spec.Static && spec.GPTQ.Check(format, o.ZeroPoint, o.Style, o.Range) == nil
+}
+
+// fitStatic finds the ranges of activations, and which of them stay in float.
+func (f *convertFlags) fitStatic(ctx context.Context, c *cli.Console, in string) (err error) {
+	bar := cli.NewProgress(c, f.quiet)
+	f.fit, err = sensitivity.Static(ctx, in, f.opts, calibrate.Options{Data: f.paths, Samples: f.samples, Library: f.library, Progress: bar.Step}, 0)
+	bar.Clear()
+	if err == nil {
+		f.opts, f.data = f.fit.Options, nil
+		c.WarnAll(f.fit.Warnings)
+	}
+	return err
 }

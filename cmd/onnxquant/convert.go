@@ -152,6 +152,8 @@ func (f *convertFlags) ofFolder(ctx context.Context, c *cli.Console, args []stri
 		return cli.Usagef("--auto is for one model, not for a folder")
 	case f.slowdown > 0:
 		return cli.Usagef("--max-slowdown is for one model, not for a folder")
+	case f.opts.Activations == spec.Static && len(f.paths) > 0:
+		return cli.Usagef("--activations static with --calib is for one model, not for a folder")
 	case f.resume:
 		return cli.Usagef("--resume is for one model: an interrupted conversion of a folder keeps nothing")
 	}
@@ -180,6 +182,11 @@ func (f *convertFlags) ofModel(ctx context.Context, c *cli.Console, fs *pflag.Fl
 	start := time.Now()
 	if f.auto > 0 {
 		if err := f.mix(ctx, c, in, out); err != nil {
+			return err
+		}
+	}
+	if f.opts.Activations == spec.Static && f.data != nil {
+		if err := f.fitStatic(ctx, c, in); err != nil {
 			return err
 		}
 	}
@@ -257,7 +264,7 @@ func (f *convertFlags) plan(c *cli.Console, in, out string) error {
 	if f.json {
 		return c.JSON(p)
 	}
-	printPlan(c.Stdout, p, f.impliedFacts())
+	printPlan(c.Stdout, p, append(cli.Facts(f.fit.Summary()), f.impliedFacts()...))
 	return nil
 }
 
@@ -291,7 +298,7 @@ func (f *convertFlags) convert(ctx context.Context, c *cli.Console, start time.T
 		return err
 	}
 	if !f.quiet {
-		cli.PrintFacts(c.Stderr, slices.Concat(f.impliedFacts(), costFacts(p.CalibrationCost, false)))
+		cli.PrintFacts(c.Stderr, slices.Concat(cli.Facts(f.fit.Summary()), f.impliedFacts(), costFacts(p.CalibrationCost, false)))
 		f.warnSlow(c)
 	}
 	bar.Begin()

@@ -116,8 +116,8 @@ func (f *planFlags) finish(fs *pflag.FlagSet) (err error) {
 	if f.opts.ReduceRange && f.opts.Activations != spec.Static && f.opts.Activations != spec.Dynamic {
 		return cli.Usagef("--reduce-range is for --activations dynamic and static")
 	}
-	if f.opts.Activations == spec.Static && !fs.Changed("ranges") {
-		return cli.Usagef("--activations static needs --ranges FILE, from onnxquant calibrate --data DATA --out FILE MODEL")
+	if f.opts.Activations == spec.Static && !fs.Changed("ranges") && f.opts.Ranges == nil {
+		return cli.Usagef("--activations static needs --calib DATA, or --ranges FILE from onnxquant calibrate --data DATA --out FILE MODEL")
 	}
 	if fs.Changed("ranges") {
 		var err error

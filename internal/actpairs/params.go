@@ -37,8 +37,8 @@ func (c Codes) limits() (lo, hi float64) {
 	return 0, size - 1
 }
 
-// whole returns the smallest and the largest code of the type.
-func (c Codes) whole() (lo, hi float64) { return Codes{Type: c.Type}.limits() }
+// Whole returns the smallest and the largest code of the type.
+func (c Codes) Whole() (lo, hi float64) { return Codes{Type: c.Type}.limits() }
 
 // tiny is the smallest normal float32.
 const tiny = 0x1p-126
@@ -67,7 +67,7 @@ func (c Codes) params(lo, hi float32) Params {
 
 // code returns the code of x.
 func (c Codes) code(x float32, p Params) int32 {
-	first, last := c.whole()
+	first, last := c.Whole()
 	q := math.RoundToEven(float64(x/p.Scale)) + float64(p.Zero)
 	return int32(min(max(q, first), last))
 }

@@ -156,3 +156,11 @@ func Decibels(sqnr float64) string {
 	}
 	return fmt.Sprintf("%.1f dB", sqnr)
 }
+
+// Facts makes facts of labels and texts.
+func Facts(all [][2]string) (facts []Fact) {
+	for _, f := range all {
+		facts = append(facts, Fact{f[0], f[1]})
+	}
+	return facts
+}

@@ -175,3 +175,13 @@ func lastShort(fs *pflag.FlagSet, text string) (flag *pflag.Flag, hasValue bool)
 	}
 	return flag, false
 }
+
+// LeaveOut refuses flags that were given. why says what makes them wrong.
+func LeaveOut(fs *pflag.FlagSet, why string, names ...string) error {
+	for _, name := range names {
+		if fs.Changed(name) {
+			return Usagef("%s: leave out --%s", why, name)
+		}
+	}
+	return nil
+}

@@ -235,3 +235,6 @@ func (p *Plan) workers() (workers int, limit int64) {
 	}
 	return workers, limit
 }
+
+// Static returns which activations are quantized, or nil if activations are not static.
+func (p *Plan) Static() *actpairs.Plan { return p.static }

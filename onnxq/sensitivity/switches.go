@@ -1,0 +1,196 @@
+package sensitivity
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+
+	"onnxquant/formats/dtype"
+	"onnxquant/internal/actpairs"
+	"onnxquant/internal/convert"
+	"onnxquant/internal/modelfile"
+	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/run/execute"
+	"onnxquant/internal/work"
+)
+
+// A group is an activation with a range of its own, and the values that share its scale.
+type group struct {
+	own *actpairs.Tensor
+	all []*actpairs.Tensor
+}
+
+// groupsOf lists the groups of a plan.
+func groupsOf(p *actpairs.Plan) (groups []*group) {
+	of := map[*actpairs.Tensor]*group{}
+	for _, t := range p.Tensors {
+		own := t
+		for own.Like != nil {
+			own = own.Like
+		}
+		switch {
+		case t.Stored != nil:
+			continue
+		case of[own] == nil:
+			of[own] = &group{own: own}
+			if own.Stored == nil { // otherwise the values come from a stored table
+				groups = append(groups, of[own])
+			}
+		}
+		of[own].all = append(of[own].all, t)
+	}
+	return groups
+}
+
+// Inputs of the model with switches: whether each group is quantized, its scale, and the least and the
+// greatest multiple of the scale.
+const (
+	switchOn    = "onnxquant/on"
+	switchScale = "onnxquant/scale"
+	switchLeast = "onnxquant/least"
+	switchMost  = "onnxquant/most"
+	switchHalf  = "onnxquant/half"
+)
+
+// switched writes a copy of a model in which each run decides which groups are quantized.
+func switched(ctx context.Context, m *modelfile.Model, groups []*group) (path string, remove func(), err error) {
+	view, err := m.View(withSwitches(m.Proto, groups), m.Payload)
+	if err != nil {
+		return "", nil, err
+	}
+	folder, err := os.MkdirTemp("", "onnxquant-sensitivity-")
+	if err != nil {
+		return "", nil, err
+	}
+	remove, path = func() { os.RemoveAll(folder) }, filepath.Join(folder, "switches.onnx")
+	if err := convert.WriteFloat(ctx, view, path, 0, work.DefaultMemory); err != nil {
+		remove()
+		return "", nil, err
+	}
+	return path, remove, nil
+}
+
+// withSwitches returns the structure of the model that switched writes.
+func withSwitches(m *onnxpb.ModelProto, groups []*group) *onnxpb.ModelProto {
+	own := m.GetGraph()
+	g := &onnxpb.GraphProto{
+		Name: own.Name, Output: own.Output, ValueInfo: own.ValueInfo, Initializer: own.Initializer, SparseInitializer: own.SparseInitializer,
+		Input: append(own.Input[:len(own.Input):len(own.Input)],
+			input(switchOn, dtype.Bool, len(groups)), input(switchScale, dtype.Float32, len(groups)),
+			input(switchLeast, dtype.Float32, len(groups)), input(switchMost, dtype.Float32, len(groups)), input(switchHalf, dtype.Float32, 1)),
+	}
+	opset := int64(0)
+	for _, o := range m.OpsetImport {
+		if o.GetDomain() == "" || o.GetDomain() == "ai.onnx" {
+			opset = o.GetVersion()
+		}
+	}
+	for _, from := range []string{switchOn, switchScale, switchLeast, switchMost} {
+		g.Node = append(g.Node, split(from, len(groups), opset))
+	}
+	at := map[string]int{}
+	for i, group := range groups {
+		for _, t := range group.all {
+			at[t.Value.Name] = i
+			if t.Value.Node == nil { // an input of the model
+				g.Node = append(g.Node, round(t.Value.Name, t.Value.Name+codesSuffix, i)...)
+			}
+		}
+	}
+	for _, n := range own.GetNode() {
+		copied := &onnxpb.NodeProto{Name: n.Name, OpType: n.OpType, Domain: n.Domain, Attribute: n.Attribute, Input: append([]string(nil), n.Input...), Output: append([]string(nil), n.Output...)}
+		made := map[string]bool{}
+		for i, name := range copied.Input {
+			if _, ok := at[name]; ok && isInput(own, name) {
+				copied.Input[i] = name + codesSuffix
+			}
+		}
+		g.Node = append(g.Node, copied)
+		for k, name := range copied.Output {
+			if i, ok := at[name]; ok && !made[name] {
+				copied.Output[k], made[name] = name+floatSuffix, true
+				g.Node = append(g.Node, round(name+floatSuffix, name, i)...)
+			}
+		}
+	}
+	return &onnxpb.ModelProto{IrVersion: m.IrVersion, OpsetImport: m.OpsetImport, Functions: m.Functions, Graph: g}
+}
+
+const codesSuffix, floatSuffix = "/onnxquant_codes", "/onnxquant_float"
+
+func isInput(g *onnxpb.GraphProto, name string) bool {
+	for _, i := range g.GetInput() {
+		if i.GetName() == name {
+			return true
+		}
+	}
+	return false
+}
+
+func input(name string, typ dtype.DType, n int) *onnxpb.ValueInfoProto {
+	kind := int32(typ)
+	return describe(&onnxpb.TensorProto{Name: &name, DataType: &kind, Dims: []int64{int64(n)}})
+}
+
+// split divides a list into its elements.
+func split(from string, n int, opset int64) *onnxpb.NodeProto {
+	s := &onnxpb.NodeProto{OpType: new("Split"), Input: []string{from}}
+	for i := range n {
+		s.Output = append(s.Output, element(from, i))
+	}
+	const counted = 18 // since this opset, num_outputs is required
+	if opset >= counted {
+		s.Attribute = []*onnxpb.AttributeProto{{Name: new("num_outputs"), Type: onnxpb.AttributeProto_INT.Enum(), I: new(int64(n))}}
+	}
+	return s
+}
+
+func element(of string, i int) string { return fmt.Sprintf("%s/%d", of, i) }
+
+// round makes a value from another one as a pair would, if group i is switched on. It uses operators
+// that models of any opset have.
+func round(from, to string, i int) (nodes []*onnxpb.NodeProto) {
+	last := from
+	for _, step := range []struct{ op, with string }{
+		{"Div", element(switchScale, i)}, {"Add", switchHalf}, {"Floor", ""},
+		{"Max", element(switchLeast, i)}, {"Min", element(switchMost, i)}, {"Mul", element(switchScale, i)},
+	} {
+		out := to + "/onnxquant_" + step.op
+		in := []string{last}
+		if step.with != "" {
+			in = append(in, step.with)
+		}
+		nodes, last = append(nodes, &onnxpb.NodeProto{OpType: &step.op, Input: in, Output: []string{out}}), out
+	}
+	return append(nodes, &onnxpb.NodeProto{OpType: new("Where"), Input: []string{element(switchOn, i), last, from}, Output: []string{to}})
+}
+
+// switches returns the inputs of a run in which the groups that are on are quantized.
+func switches(groups []*group, on func(i int) bool) []*execute.Tensor {
+	n := len(groups)
+	flags := make([]byte, n)
+	scale, least, most := make([]float32, n), make([]float32, n), make([]float32, n)
+	for i, g := range groups {
+		if on(i) {
+			flags[i] = 1
+		}
+		lo, hi := g.own.Codes.Whole()
+		scale[i], least[i], most[i] = g.own.Own.Scale, float32(lo)-float32(g.own.Own.Zero), float32(hi)-float32(g.own.Own.Zero)
+	}
+	dims := []int64{int64(n)}
+	return []*execute.Tensor{
+		{Name: switchOn, DType: dtype.Bool, Dims: dims, Data: flags},
+		floats(switchScale, scale), floats(switchLeast, least), floats(switchMost, most), floats(switchHalf, []float32{0.5}),
+	}
+}
+
+func floats(name string, x []float32) *execute.Tensor {
+	t := &execute.Tensor{Name: name, DType: dtype.Float32, Dims: []int64{int64(len(x))}}
+	for _, v := range x {
+		t.Data = binary.LittleEndian.AppendUint32(t.Data, math.Float32bits(v))
+	}
+	return t
+}
