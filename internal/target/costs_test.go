@@ -49,6 +49,8 @@ func TestFast(t *testing.T) {
 		{Nibbles{Bits: 4, Block: 128, Level: 4, K: 1024, N: 4096}, true},
 		{Nibbles{Bits: 8, Block: 32, Level: 4, K: 2048, N: 2048, Rows: 4000}, true},
 		{Nibbles{Bits: 4, Block: 32, Level: 4, K: 64, N: 64}, false},
+		{Nibbles{Bits: 4, Block: 128, Level: 4, K: 128, N: 2048, Rows: 64}, false}, // 0.99 to 1.09
+		{Nibbles{Bits: 4, Block: 128, Level: 4, K: 128, N: 2048, Rows: 1}, true},
 		{Nibbles{Bits: 4, Block: 32, Level: 4, K: 64, N: 512}, false}, // fast for 1 row alone
 		{Nibbles{Bits: 4, Block: 32, Level: 4, K: 64, N: 512, Rows: 1}, true},
 		{Nibbles{Bits: 4, Block: 32, Level: 4, K: 16, N: 4096, Rows: 1}, false}, // smaller than measured
