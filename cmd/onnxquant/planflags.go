@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"onnxquant/internal/cli"
+	"onnxquant/internal/cli/specvalue"
 	"onnxquant/internal/othertools"
 	"onnxquant/internal/target"
 	"onnxquant/onnxq"
@@ -30,7 +31,7 @@ func (f *planFlags) define(fs *pflag.FlagSet) {
 		"bits of a code: 2, 4 or 8 (default 4)")
 	fs.VarP(cli.Number[int]{Value: &o.Block, Valid: func(n int) bool { return n >= 2 || n == spec.PerChannel || n == spec.PerTensor }, Want: "at least 2, or -1 for one scale per channel"}, "block", "g",
 		"block size: weights along the reduction axis that share a\nscale, at least 2; -1: one scale per channel; -2: one for a\nweight, with --activations dynamic and static (default 128;\n32 for 8 bits; fixed for some formats; without --target the\nnext of 64, 32 and 16 that divides the axis, if one does)")
-	fs.VarP(newFormat(&o.Format, codedFormats()), "format", "f",
+	fs.VarP(specvalue.NewFormat(&o.Format, codedFormats()), "format", "f",
 		"format of quantized weights:\n"+cli.OneOf(codedFormats())+"\n(default: intN, with --zero-point uintN, N from --bits)")
 	fs.BoolVarP(&o.ZeroPoint, "zero-point", "z", false,
 		"asymmetric codes: a zero point per block")
@@ -42,7 +43,7 @@ func (f *planFlags) define(fs *pflag.FlagSet) {
 		"how scales of mxfp4 and mxfp8 are rounded to powers of two:\nocp or ceil (default ocp for 4 bits, ceil for 8)")
 	fs.VarP(cli.Choice[spec.Target]{Value: &o.Target, Allowed: spec.Targets(), Kind: "NAME", Aliases: target.Aliases()}, "target", "t",
 		"runtime for OUT: "+cli.OneOf(spec.Targets())+";\nweights get forms and block sizes that it runs well\n(default portable: any runtime with the standard operators)")
-	fs.Var(blockRange{&o.Range}, "range",
+	fs.Var(specvalue.BlockRange{To: &o.Range}, "range",
 		"range of a block that integer codes cover: minmax, all\nvalues; mse, least squared error; percentile:P\n(default minmax; mse for 2 bits without zero points)")
 	fs.Var(cli.Choice[spec.Style]{Value: &o.Style, Allowed: []spec.Style{spec.DQ, spec.QDQ, spec.NBits}, Kind: "NAME", Aliases: map[string]spec.Style{"matmulnbits": spec.NBits}}, "style",
 		"how OUT stores weights: dq, codes and DequantizeLinear; qdq,\nfloats, QuantizeLinear and DequantizeLinear; nbits, codes\nfor MatMulNBits, GatherBlockQuantized, QMoE and\nMatMulBnb4 (default dq)")
@@ -60,11 +61,11 @@ func (f *planFlags) define(fs *pflag.FlagSet) {
 		"with --activations static: quantize also activations for\nwhose range codes are too coarse, such as masked scores of\nattention, as quantize_static does")
 	fs.BoolVar(&o.ReduceRange, "reduce-range", false,
 		"with --activations dynamic or static: codes of 7 bits, for\nprocessors without VNNI")
-	fs.Var(accuracyLevel{&o.AccuracyLevel}, "accuracy-level", accuracyLevelHelp)
+	fs.Var(specvalue.AccuracyLevel{To: &o.AccuracyLevel}, "accuracy-level", specvalue.AccuracyLevelHelp)
 	defineNoFoldBias(fs, &o.NoFoldBias)
 	fs.Var(cli.Choices{Value: &o.Ops, Allowed: allOps(), Aliases: othertools.Operators}, "ops",
 		"operators whose weights are quantized:\n"+cli.OneOf(slices.Concat(onnxq.KnownOps(), []string{"all"}))+"\n(default MatMul,Gemm); with --activations static also\nothers, such as Add and MaxPool (default all of them)")
-	fs.Var(newFormat(&o.ConvFormat, spec.Formats()), "conv-format",
+	fs.Var(specvalue.NewFormat(&o.ConvFormat, spec.Formats()), "conv-format",
 		"format of the weights of convolutions: one of --format, or float\n(default int8 if the others have fewer bits, with which\nconvolutions lose too much)")
 	fs.StringArrayVar(&o.Include, "include", nil,
 		"quantize only weights whose name, or the name of a node that\nreads them, matches `GLOB`; may be repeated")

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"onnxquant/internal/cli"
+	"onnxquant/internal/cli/specvalue"
 	"onnxquant/internal/modelfile"
 	"onnxquant/onnxq/restyle"
 	"onnxquant/spec"
@@ -174,7 +175,7 @@ func (f *restyleFlags) flagSet() *pflag.FlagSet {
 	fs := cli.NewFlagSet()
 	fs.Var(cli.Choice[spec.Style]{Value: &f.style, Allowed: []spec.Style{spec.DQ, spec.NBits}, Kind: "STYLE"}, "style",
 		"dq: DequantizeLinear of the ONNX standard; nbits:\nMatMulNBits, GatherBlockQuantized and QMoE of\nONNX Runtime")
-	fs.Var(accuracyLevel{&f.rewrite.opts.AccuracyLevel}, "accuracy-level", accuracyLevelHelp)
+	fs.Var(specvalue.AccuracyLevel{To: &f.rewrite.opts.AccuracyLevel}, "accuracy-level", specvalue.AccuracyLevelHelp)
 	defineNoFoldBias(fs, &f.rewrite.opts.NoFoldBias)
 	f.rewrite.define(fs)
 	return fs
