@@ -241,11 +241,11 @@ func (c *content) otherScales(weight int, largest float32, vanished float64) (to
 	case spec.ScaleInt8, spec.ScaleUint8:
 		return float16Scales, c.run.NeedsFloat16Scales(weight) || vanished > fewVanished
 	case spec.ScaleFloat16:
-		if vanished > fewVanished {
-			return discover.Scales{Type: spec.ScaleFloat32, Why: fmt.Sprintf("%.3g%% of the elements are too small for float16 ones", 100*vanished)}, true
-		}
 		const least, greatest = 0x1p-14, 65504 // normal numbers
-		return discover.Scales{Type: spec.ScaleFloat32, Why: fmt.Sprintf("the largest is %.3g", largest)}, largest < least || largest >= greatest
+		if largest < least || largest >= greatest {
+			return discover.Scales{Type: spec.ScaleFloat32, Why: fmt.Sprintf("the largest is %.3g", largest)}, true
+		}
+		return discover.Scales{Type: spec.ScaleFloat32, Why: fmt.Sprintf("%.3g%% of the elements are too small for float16 ones", 100*vanished)}, vanished > fewVanished
 	}
 	return to, false
 }

@@ -236,7 +236,7 @@ func (s *settling) settle(d *Decision) error {
 	}
 	if d.Reason == "" {
 		c = d.keptApart(c, s.x)
-		c = d.withScales(c, except.Scales)
+		c = d.withScales(c, except.Scales, opts)
 		c = d.atLevel(c, s.x, except.Huge)
 		c = d.calibrated(c, s.x, opts, except.MSE)
 		c = d.estimated(c, s.x, opts)

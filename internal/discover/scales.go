@@ -39,7 +39,7 @@ const scaleNodes = 256
 
 // withScales changes the type of scales if the values of the weight need another. It takes the
 // default type if that is smaller.
-func (d *Decision) withScales(c Choice, fit Scales) Choice {
+func (d *Decision) withScales(c Choice, fit Scales, opts Options) Choice {
 	if !c.ScaleType.Smaller() {
 		return c
 	}
@@ -57,7 +57,9 @@ func (d *Decision) withScales(c Choice, fit Scales) Choice {
 		c.ScaleType = ""
 	}
 	if fit.Why != "" {
-		d.remark(fmt.Sprintf("scales of type %s, not %s: %s", cmp.Or(c.ScaleType, spec.ScaleFloat32), asked, fit.Why))
+		got := cmp.Or(c.ScaleType, spec.ScaleFloat32)
+		d.remark(fmt.Sprintf("scales of type %s, not %s: %s", got, asked, fit.Why))
+		d.miss(opts.Asked.ScaleType, Unmet{Setting: "scale-type", Asked: string(asked), Got: string(got), Why: fit.Why})
 	}
 	return c
 }
