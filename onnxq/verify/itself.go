@@ -106,7 +106,7 @@ func differ(a, b []Output) bool {
 }
 
 // elsewhere reports whether a model is meant for other runtimes than ONNX Runtime on a CPU: it was made for
-// one, or it has types or an opset that ONNX Runtime does not take.
+// one, or it has types or an opset that ONNX Runtime does not take. For bfloat16 ONNX Runtime has few kernels there.
 func elsewhere(m *onnxpb.ModelProto) bool {
 	cpu := target.Of(spec.ORT)
 	for _, s := range provenance.Of(m) {
@@ -122,7 +122,12 @@ func elsewhere(m *onnxpb.ModelProto) bool {
 		}
 	}
 	lacks := false
-	stored := func(t *onnxpb.TensorProto) { lacks = lacks || t != nil && !cpu.Has(dtype.DType(t.GetDataType())) }
+	has := func(typ dtype.DType) { lacks = lacks || !cpu.Has(typ) || typ == dtype.BFloat16 }
+	stored := func(t *onnxpb.TensorProto) {
+		if t != nil {
+			has(dtype.DType(t.GetDataType()))
+		}
+	}
 	graph.WalkGraphs(m.GetGraph(), func(g *onnxpb.GraphProto) {
 		for _, t := range g.GetInitializer() {
 			stored(t)
@@ -130,7 +135,9 @@ func elsewhere(m *onnxpb.ModelProto) bool {
 	})
 	graph.WalkNodes(m, func(n *onnxpb.NodeProto) {
 		for _, a := range n.GetAttribute() {
-			stored(a.GetT())
+			if stored(a.GetT()); n.GetOpType() == "Cast" && a.GetName() == "to" {
+				has(dtype.DType(a.GetI()))
+			}
 		}
 	})
 	return lacks

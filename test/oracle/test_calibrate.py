@@ -170,12 +170,12 @@ def test_mix(tmp_path):
     found = json.loads(r.stdout)
     assert not any(c.get("estimated") for w in found["weights"] for c in w["choices"])
 
-    def measured(*args):
+    def measured(most, *args):
         out = tmp_path / "out.onnx"
         r = onnxquant(*args, "--force", TINYGPT / "model.onnx", out)
-        assert r.status == 0 and out.stat().st_size <= size, r.stderr
+        assert r.status == 0 and out.stat().st_size <= most, r.stderr
         return divergence(out)
-    ours = measured("--precision-info", mix)
+    ours = measured(size, "--precision-info", mix)
     for c in uniform:
         name, _, block = c.removesuffix(":zp").partition(":")
-        assert ours <= 0.8 * measured("--format", name, *(["--block", block] if block else []), *(["--zero-point"] if c.endswith(":zp") else [])), c
+        assert ours <= 0.8 * measured(1.01 * size, "--format", name, *(["--block", block] if block else []), *(["--zero-point"] if c.endswith(":zp") else [])), c
