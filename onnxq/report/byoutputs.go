@@ -50,10 +50,7 @@ func (c *collector) runFormat(in, out, name string, weights []string) (SizePoint
 	if err != nil {
 		return SizePoint{}, err
 	}
-	opts := onnxq.Options{Target: c.opts.Target, Threads: c.opts.Threads, Memory: c.opts.Memory, Ops: []string{"all"}}
-	for _, w := range weights {
-		opts.Include = append(opts.Include, rules.PatternOf(w))
-	}
+	opts := c.quantizing(weights)
 	if opts.Precision, err = rules.NewPrecision(rules.PrecisionEntry{Pattern: "*", Override: candidate.Override()}); err != nil {
 		return SizePoint{}, err
 	}

@@ -198,12 +198,7 @@ func (c *collector) try(m *onnxq.Model, names []string) (*analyze.Analysis, erro
 		return nil, nil
 	}
 	c.stage("trying other formats")
-	opts := analyze.Options{Candidates: c.opts.Candidates, Options: onnxq.Options{Target: c.opts.Target, Threads: c.opts.Threads, Memory: c.opts.Memory}}
-	for _, name := range names {
-		opts.Ops = []string{"all"}
-		opts.Include = append(opts.Include, rules.PatternOf(name))
-	}
-	a, err := analyze.Model(c.ctx, m, opts)
+	a, err := analyze.Model(c.ctx, m, analyze.Options{Candidates: c.opts.Candidates, Options: c.quantizing(names)})
 	switch {
 	case c.ctx.Err() != nil:
 		return nil, context.Cause(c.ctx)
@@ -212,6 +207,16 @@ func (c *collector) try(m *onnxq.Model, names []string) (*analyze.Analysis, erro
 		return nil, nil
 	}
 	return a, nil
+}
+
+// quantizing returns options that quantize the named weights; without names, the usual weights.
+func (c *collector) quantizing(names []string) onnxq.Options {
+	opts := onnxq.Options{Target: c.opts.Target, Threads: c.opts.Threads, Memory: c.opts.Memory}
+	for _, name := range names {
+		opts.Ops = []string{"all"}
+		opts.Include = append(opts.Include, rules.PatternOf(name))
+	}
+	return opts
 }
 
 // errorOf returns the error of a weight, from its SQNR.

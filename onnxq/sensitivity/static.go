@@ -47,8 +47,8 @@ type StaticFit struct {
 
 // Static finds the ranges of the activations of the model at path by running it on samples, and which
 // activations stay in float: those that do the most damage, until the rest does not do more than the
-// limit. Samples and outputs stay in memory, up to 512 MiB. o are the options of the conversion. A quarter of the samples is held out: damage is measured
-// there.
+// limit. o are the options of the conversion. A quarter of the samples is held out: damage is measured
+// there. Samples and outputs stay in memory, up to 512 MiB.
 func Static(ctx context.Context, path string, o onnxq.Options, opts calibrate.Options, limit float64) (*StaticFit, error) {
 	m, err := onnxq.Open(path)
 	if err != nil {

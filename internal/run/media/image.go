@@ -1,6 +1,7 @@
 package media
 
 import (
+	"errors"
 	"fmt"
 	"image"
 	"image/color"
@@ -84,6 +85,8 @@ func readImage(path string) (image.Image, error) {
 	defer f.Close()
 	c, _, err := image.DecodeConfig(f)
 	switch {
+	case errors.Is(err, image.ErrFormat):
+		return nil, errors.New("no image of a known format, whatever its name says: remove it, or save it as PNG")
 	case err != nil:
 		return nil, err
 	case c.Width < 1 || c.Height < 1 || int64(c.Width)*int64(c.Height) > mostPixels:

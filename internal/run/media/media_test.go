@@ -109,6 +109,17 @@ func TestRefusedImages(t *testing.T) {
 			t.Errorf("%v: %v", in, err)
 		}
 	}
+	m, err := media.NewImages(media.Input{Name: "x", DType: dtype.Uint8, Shape: media.Shape{1, 3, 0, 0}}, &media.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "x.png")
+	if err := os.WriteFile(path, []byte("\x89PNG\r\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Decode(path); err == nil || !strings.Contains(err.Error(), "x.png: no image of a known format") {
+		t.Errorf("half of a header: %v", err)
+	}
 }
 
 // wave is a WAV file of integer samples.

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"onnxquant/formats/dtype"
 	"onnxquant/internal/run/execute"
 	"onnxquant/internal/run/media"
 )
@@ -101,18 +100,9 @@ func (f *files) each(yield func([]*execute.Tensor) error) error {
 			continue
 		}
 		err := f.sound.Each(path, func(piece *execute.Tensor, rate int) error {
-			inputs := f.inputs(piece)
-			if f.rate >= 0 {
-				if err := f.tell(inputs, f.rate, int64(rate)); err != nil {
-					return err
-				}
-			}
-			for i, info := range f.model.inputs {
-				if in := (media.Input{Name: info.GetName(), DType: typeOf(info)}); inputs[i] == nil && isState(in) {
-					if err := f.tell(inputs, i, 0); err != nil {
-						return err
-					}
-				}
+			inputs, err := f.besides(piece, int64(rate))
+			if err != nil {
+				return err
 			}
 			return yield(inputs)
 		})
@@ -123,6 +113,25 @@ func (f *files) each(yield func([]*execute.Tensor) error) error {
 	return nil
 }
 
+// besides returns the inputs with a piece of sound: its rate, and states of zeros.
+func (f *files) besides(piece *execute.Tensor, rate int64) ([]*execute.Tensor, error) {
+	inputs := f.inputs(piece)
+	for i, info := range f.model.inputs {
+		var err error
+		switch in := (media.Input{Name: info.GetName(), DType: typeOf(info)}); {
+		case i == f.input:
+		case i == f.rate:
+			err = f.tell(inputs, i, rate)
+		case isState(in):
+			err = f.tell(inputs, i, 0)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return inputs, nil
+}
+
 func (f *files) inputs(t *execute.Tensor) []*execute.Tensor {
 	inputs := make([]*execute.Tensor, len(f.model.inputs))
 	inputs[f.input] = t
@@ -131,30 +140,9 @@ func (f *files) inputs(t *execute.Tensor) []*execute.Tensor {
 
 // tell fills an input with a number. Free sizes are 1.
 func (f *files) tell(inputs []*execute.Tensor, i int, number int64) error {
-	info := f.model.inputs[i]
-	dims := []int64{}
-	for _, d := range info.GetType().GetTensorType().GetShape().GetDim() {
-		n, fixed := execute.FixedSize(d)
-		if !fixed {
-			n = 1
-		}
-		dims = append(dims, n)
-	}
-	t, err := execute.New(dtype.Int64, dims)
-	if err != nil {
-		return err
-	}
-	x := make([]int64, t.Len())
-	for k := range x {
-		x[k] = number
-	}
-	if typ := typeOf(info); typ.Float() {
-		t, err = execute.FromFloat64s(typ, dims, make([]float64, len(x)))
-	} else {
-		t, err = execute.FromInt64s(typ, dims, x)
-	}
+	t, err := f.model.filled(f.model.inputs[i], 1, 1, func(int64) int64 { return number })
 	if err == nil {
-		t.Name = info.GetName()
+		t.Name = f.model.inputs[i].GetName()
 		inputs[i] = t
 	}
 	return err

@@ -165,6 +165,9 @@ func (m *model) filled(info *onnxpb.ValueInfoProto, batch, n int64, element func
 
 // isBatch reports whether a dimension is the batch, by its name.
 func (m *model) isBatch(d *onnxpb.TensorShapeProto_Dimension) bool {
+	if m.ids < 0 {
+		return false
+	}
 	ids := m.inputs[m.ids].GetType().GetTensorType().GetShape().GetDim()
 	return len(ids) == 2 && d.GetDimParam() != "" && d.GetDimParam() == ids[0].GetDimParam()
 }
