@@ -7,6 +7,7 @@ import (
 	"onnxquant/internal/convert"
 	"onnxquant/internal/discover"
 	"onnxquant/internal/graph"
+	"onnxquant/internal/simplify"
 	"onnxquant/internal/work"
 )
 
@@ -19,6 +20,19 @@ func (m *Model) Graph() *graph.Graph {
 		return nil
 	}
 	return m.graph
+}
+
+// Folded returns the model as Options.Fold makes it. It shares the files of m: one of the two is closed. Its plans are
+// those of m with Options.Fold.
+func (m *Model) Folded() (*Model, error) {
+	if err := m.Opened(); err != nil || m.folded != nil {
+		return m, err
+	}
+	s, err := simplify.New(m.graph)
+	if err != nil {
+		return nil, err
+	}
+	return &Model{s.Graph, s}, nil
 }
 
 // Stages returns the plan of the stages behind p.

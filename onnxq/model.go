@@ -5,12 +5,16 @@ import (
 
 	"onnxquant/internal/graph"
 	"onnxquant/internal/modelfile"
+	"onnxquant/internal/simplify"
 )
 
 // Model is an opened ONNX model. Its structure is in memory, the contents of its tensors are on
 // disk. Planning and converting do not change a Model. Only checkpoint.Read does: it replaces
 // contents.
-type Model struct{ graph *graph.Graph }
+type Model struct {
+	graph  *graph.Graph
+	folded *simplify.Model // nil if the graph is as the file has it
+}
 
 // Open reads and checks the structure of the model at path. External data must be in the
 // model's folder or below. The caller closes the model.
@@ -25,7 +29,7 @@ func Open(path string) (*Model, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	x.ShareNames()
-	return &Model{x}, nil
+	return &Model{graph: x}, nil
 }
 
 // Close releases the model's files.

@@ -101,6 +101,11 @@ type Options struct {
 	// range.
 	CoarseActivations bool
 
+	// Fold folds constants into weights and biases before codes are chosen: a BatchNormalization, Mul or
+	// Add of constants beside a product. Constants of which only the shape is read, and those that
+	// nothing reads, go. The model computes the same.
+	Fold bool
+
 	// FixDims has sizes of dimensions, by their symbolic name or as INPUT:AXIS. The output declares them.
 	FixDims map[string]int64
 
@@ -283,6 +288,7 @@ func (o Options) resolve() (r convert.Options, err error) {
 			Importance:    o.Importance,
 			Names:         o.Names,
 		},
+		Fold:        o.Fold,
 		FixDims:     o.FixDims,
 		External:    write.External{When: cmp.Or(o.ExternalData, spec.ExternalAuto), Name: o.ExternalDataName, Shard: o.ShardSize},
 		Threads:     o.Threads,

@@ -2,10 +2,14 @@ package onnxq
 
 import (
 	"errors"
+	"fmt"
 	"iter"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/dustin/go-humanize/english"
 
 	"onnxquant/internal/convert"
 	"onnxquant/internal/discover"
@@ -38,6 +42,7 @@ type Plan struct {
 	// BitsPerWeight is the average size in bits of an element of the quantized tensors, including
 	// scales and zero points.
 	BitsPerWeight float64        `json:"bits_per_weight"`
+	Folded        *Folded        `json:"folded,omitempty"`    // with Options.Fold
 	HalfPrecision *HalfPrecision `json:"half,omitempty"`      // with Options.FloatType
 	Fallbacks     []Fallback     `json:"fallbacks,omitempty"` // settings that were asked for and that some weights do not get
 	Decoded       []Decoded      `json:"decoded,omitempty"`   // weights that ONNX Runtime would decode at every run, by operator
@@ -72,6 +77,34 @@ type CalibrationCost struct {
 	Memory  int64   `json:"memory"`  // peak in bytes
 	Disk    int64   `json:"disk"`    // largest size in bytes of temporary files beside the output
 	Seconds float64 `json:"seconds"` // rough estimate, without the runs
+}
+
+// Folded counts what Options.Fold took away.
+type Folded struct {
+	Nodes  map[string]int `json:"nodes"`            // folded into weights and biases, by operator
+	Shapes int            `json:"shapes,omitempty"` // nodes that read the shape of a constant
+	Unread int            `json:"unread,omitempty"` // stored tensors that nothing read
+}
+
+// Facts says what was taken away, a line for each kind.
+func (f *Folded) Facts() (lines []string) {
+	if f == nil {
+		return nil
+	}
+	var nodes []string
+	for _, op := range slices.Sorted(maps.Keys(f.Nodes)) {
+		nodes = append(nodes, fmt.Sprintf("%d %s", f.Nodes[op], op))
+	}
+	if len(nodes) > 0 {
+		lines = append(lines, "into weights and biases: "+strings.Join(nodes, ", "))
+	}
+	if f.Shapes > 0 {
+		lines = append(lines, english.Plural(f.Shapes, "shape of a constant", "shapes of constants"))
+	}
+	if f.Unread > 0 {
+		lines = append(lines, english.Plural(f.Unread, "tensor that nothing reads", "tensors that nothing reads"))
+	}
+	return lines
 }
 
 // HalfPrecision says what happens to float32 values with Options.FloatType.
@@ -141,6 +174,7 @@ func (m *Model) stages(opts Options, known *discover.Known) (*convert.Plan, conv
 		return nil, resolved, err
 	}
 	resolved.Discover.Known = known
+	resolved.Simplified = m.folded
 	p, err := convert.NewPlan(m.graph, resolved)
 	return p, resolved, err
 }
@@ -170,6 +204,9 @@ func describe(p *convert.Plan, opts convert.Options) *Plan {
 	slices.Sort(d.OpsetFor)
 	for _, u := range p.Unmet() {
 		d.Fallbacks = append(d.Fallbacks, Fallback{u.Setting, u.Asked, u.Got, u.Why, u.Weights, u.Of, u.String()})
+	}
+	if f := p.Folded(); opts.Fold || f.Total() > 0 {
+		d.Folded = &Folded{f.Nodes, f.Shapes, f.Unread}
 	}
 	if h := p.Half; h != nil {
 		d.HalfPrecision = &HalfPrecision{Type: spec.FloatType(strings.ToLower(h.To.String())), Tensors: h.Tensors(), Casts: h.Casts, Kept: []FloatNode{}}

@@ -84,6 +84,19 @@ func parseRanges(data []byte, source string) (*Ranges, error) {
 	return r, nil
 }
 
+// Clone copies ranges, for changes.
+func (r *Ranges) Clone() *Ranges {
+	c := *r
+	c.Tensors, c.Typical, c.NoRange = maps.Clone(r.Tensors), maps.Clone(r.Typical), maps.Clone(r.NoRange)
+	if c.NoRange == nil {
+		c.NoRange = map[string]bool{}
+	}
+	if c.Tensors == nil {
+		c.Tensors = map[string]calib.Range{}
+	}
+	return &c
+}
+
 func (r *Ranges) parse(data []byte) error {
 	doc, err := newJSONTokens(data)
 	if err != nil {

@@ -10,8 +10,9 @@ type Step struct {
 
 	// A conversion adds the next fields.
 
-	Codes []StepCodes `json:"codes,omitempty"`       // how weights were quantized
-	Data  string      `json:"data_sha256,omitempty"` // hash of all calibration data
+	Folded int         `json:"folded,omitempty"`      // nodes and constants that Options.Fold took away
+	Codes  []StepCodes `json:"codes,omitempty"`       // how weights were quantized
+	Data   string      `json:"data_sha256,omitempty"` // hash of all calibration data
 
 	Brief bool `json:"-"` // the model lists no hashes of single tensors
 }

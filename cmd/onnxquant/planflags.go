@@ -22,7 +22,7 @@ type planFlags struct {
 	precisionInfo string
 	ranges        string
 
-	float16, bfloat16, keepIO bool
+	float16, bfloat16, keepIO, noFold bool
 }
 
 func (f *planFlags) define(fs *pflag.FlagSet) {
@@ -75,6 +75,10 @@ func (f *planFlags) define(fs *pflag.FlagSet) {
 		"keep weights with fewer elements in float")
 	fs.StringVarP(&f.precisionInfo, "precision-info", "p", "",
 		"JSON `FILE` with settings per weight")
+	fs.BoolVar(&o.Fold, "fold", false,
+		"fold BatchNormalization, and Mul and Add of constants, into\nthe weights beside them (default with --activations static\n--calib)")
+	fs.BoolVar(&f.noFold, "no-fold", false,
+		"leave the nodes as they are")
 	fs.Var(cli.SizesOf{Value: &o.FixDims}, "fix-dim",
 		"size that OUT declares for a symbolic dimension, or for\nINPUT:AXIS, for NPUs, which take fixed shapes; may be repeated")
 	fs.BoolVar(&f.float16, "float16", false,
@@ -125,6 +129,9 @@ func (f *planFlags) finish(fs *pflag.FlagSet) (err error) {
 		if f.opts.Ranges, err = rules.LoadRanges(f.ranges); err != nil {
 			return err
 		}
+	}
+	if f.noFold && f.opts.Fold {
+		return cli.Usagef("--fold and --no-fold exclude each other")
 	}
 	if fs.Changed("precision-info") {
 		if f.opts.Precision, err = rules.LoadPrecision(f.precisionInfo); err != nil {

@@ -141,6 +141,7 @@ func planFacts(p *onnxq.Plan) []cli.Fact {
 		facts = append(facts, cli.Fact{Label: "weights", Text: fmt.Sprintf("%.3f bits each, scales included", p.BitsPerWeight)})
 	}
 	facts = append(facts, decodedFacts(p.Decoded)...)
+	facts = append(facts, cli.Labelled("folded", p.Folded.Facts())...)
 	facts = append(facts, halfFacts(p.HalfPrecision)...)
 	facts = append(facts, cli.Fact{Label: "size", Text: cli.Sizes(p.InBytes, p.OutBytes)})
 	facts = append(facts, opsetFacts(p.OpsetBefore, p.OpsetAfter, p.OpsetFor)...)

@@ -51,7 +51,7 @@ func (p *Plan) balanced(ctx context.Context, path string) (made *Plan, n int, er
 	if err != nil {
 		return nil, 0, err
 	}
-	made, err = planner{input: scaled, opts: p.opts, TileLimit: p.TileLimit}.plan()
+	made, err = p.of(scaled).plan()
 	return made, n, err
 }
 
@@ -61,7 +61,7 @@ func (p *Plan) inFloat() (*Plan, error) {
 	if p.Half == nil {
 		return p, nil
 	}
-	l := planner{input: p.input, opts: p.opts, TileLimit: p.TileLimit}
+	l := p.of(p.input)
 	l.opts.Half = nil
 	return l.plan()
 }

@@ -1,6 +1,6 @@
 // Package convert runs the stages of a conversion, one after the other:
 //
-//	fold → discover → form and rewrite → layout → quantize into sinks → verify
+//	simplify → fold → discover → form and rewrite → layout → quantize into sinks → verify
 //
 // [NewPlan] runs the first four. They depend only on the structure of the model and the options: no
 // weight is read. [All] runs the others, for one plan or for several plans of one model. Each stage
@@ -26,6 +26,7 @@ import (
 	"onnxquant/internal/provenance"
 	"onnxquant/internal/quantize"
 	"onnxquant/internal/rewrite"
+	"onnxquant/internal/simplify"
 	"onnxquant/internal/work"
 	"onnxquant/internal/write"
 	"onnxquant/spec"
@@ -40,6 +41,8 @@ var ErrMemory = errors.New("too little memory")
 // Options say how a model is converted. They are resolved: defaults are filled in.
 type Options struct {
 	Discover    discover.Options
+	Fold        bool             // simplify the model first
+	Simplified  *simplify.Model  // the model as package simplify has made it already; or nil
 	FixDims     map[string]int64 // sizes of dimensions, see fixdim.Fix
 	Half        *half.Options    // nil: what is not quantized keeps its type
 	External    write.External
@@ -87,7 +90,11 @@ func NewPlan(x *graph.Graph, opts Options) (*Plan, error) {
 		}
 		opts.Provenance = step
 	}
-	return planner{input: x, opts: opts}.plan()
+	l := planner{input: x, opts: opts}
+	if err := l.simplify(); err != nil {
+		return nil, err
+	}
+	return l.plan()
 }
 
 // codesOf counts the weights that are quantized in the same way.
@@ -122,6 +129,7 @@ func (l planner) draft(except discover.Exceptions) (*Plan, error) {
 	p.Weights, p.losses = m.Weights, rewrite.Losses(m.Copy, ranBy(o.Target))
 	if l.opts.Provenance != nil {
 		step := *l.opts.Provenance
+		step.Folded = l.folded.Total()
 		step.Codes = codesOf(p.Weights)
 		if slices.ContainsFunc(step.Codes, func(c spec.StepCodes) bool { return c.Calibrated }) {
 			step.Data = l.found.codes.hash()
@@ -199,6 +207,9 @@ func (p *Plan) Recorded() int64 { return p.recorded }
 
 // Graph returns the graph of the model.
 func (p *Plan) Graph() *graph.Graph { return p.graph }
+
+// Folded says what package simplify did to the model.
+func (p *Plan) Folded() simplify.Counts { return p.folded }
 
 // InBytes is the size of the model file and its external data.
 func (p *Plan) InBytes() int64 { return p.graph.File.Size() }

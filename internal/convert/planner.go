@@ -10,13 +10,13 @@ import (
 	"strings"
 
 	"onnxquant/formats/dtype"
-	"onnxquant/internal/actpairs"
 	"onnxquant/internal/discover"
 	"onnxquant/internal/fixdim"
 	"onnxquant/internal/fold"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/half"
 	"onnxquant/internal/msg"
+	"onnxquant/internal/simplify"
 	"onnxquant/internal/work"
 	"onnxquant/spec"
 )
@@ -30,9 +30,10 @@ import (
 // The method plan is this loop, for findings that follow from the structure of a plan. Values are
 // read later. Findings that follow from values go to Plan.again, which enters the loop again.
 type planner struct {
-	input *graph.Graph // as it was opened
-	opts  Options
-	found findings
+	input  *graph.Graph    // as it was opened, or simplified
+	folded simplify.Counts // what simplifying did
+	opts   Options
+	found  findings
 
 	Half  *half.Model   // the model in half, if float32 becomes half; or nil
 	whole *graph.Graph  // input with fixed dimensions, in half
@@ -141,11 +142,6 @@ func (l *planner) open() (err error) {
 		}
 	}
 	if h := l.opts.Half; h != nil {
-		if h.Ranges != nil {
-			if err := actpairs.CheckRanges(l.whole, h.Ranges); err != nil {
-				return err
-			}
-		}
 		if l.Half, err = half.New(l.whole, *h, joined(l.found.single, l.found.beyond)); err != nil {
 			return err
 		}
@@ -154,11 +150,6 @@ func (l *planner) open() (err error) {
 	parts := fold.Find(l.whole, o.Static != nil) // static pairs stand behind a Reshape, so fold Reshapes too
 	if err := checkNames(l.whole, parts, o); err != nil {
 		return err
-	}
-	if o.Static != nil {
-		if err := actpairs.CheckRanges(l.whole, o.Static.Ranges); err != nil {
-			return err
-		}
 	}
 	return l.store(parts)
 }

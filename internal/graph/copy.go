@@ -252,15 +252,19 @@ func (c *Copy) Behind(n *onnxpb.NodeProto) []*onnxpb.NodeProto { return c.behind
 // Tidy removes dropped nodes and the value_info of their outputs, and inserts the nodes
 // that AddBehind added.
 func (c *Copy) Tidy() {
-	if len(c.dropped) > 0 || len(c.behind) > 0 {
-		WalkGraphs(c.Proto.Graph, c.tidy)
+	if len(c.dropped) == 0 && len(c.behind) == 0 {
+		return
+	}
+	WalkAllGraphs(c.Proto, func(g *onnxpb.GraphProto) { c.tidy(&g.Node, &g.ValueInfo) })
+	for _, f := range c.Proto.Functions {
+		c.tidy(&f.Node, &f.ValueInfo)
 	}
 }
 
-func (c *Copy) tidy(g *onnxpb.GraphProto) {
+func (c *Copy) tidy(list *[]*onnxpb.NodeProto, infos *[]*onnxpb.ValueInfoProto) {
 	var nodes []*onnxpb.NodeProto
 	made := map[string]bool{}
-	for _, n := range g.Node {
+	for _, n := range *list {
 		if !c.dropped[n] {
 			nodes = append(append(nodes, n), c.behind[n]...)
 		}
@@ -270,14 +274,14 @@ func (c *Copy) tidy(g *onnxpb.GraphProto) {
 			made[name] = true
 		}
 	}
-	for _, n := range g.Node {
+	for _, n := range *list {
 		if c.dropped[n] {
-			g.ValueInfo = slices.DeleteFunc(g.ValueInfo, func(v *onnxpb.ValueInfoProto) bool {
+			*infos = slices.DeleteFunc(*infos, func(v *onnxpb.ValueInfoProto) bool {
 				return slices.Contains(n.Output, v.GetName()) && !made[v.GetName()]
 			})
 		}
 	}
-	g.Node = nodes
+	*list = nodes
 }
 
 // Sort sorts the nodes of all graphs and functions topologically.

@@ -264,6 +264,9 @@ func (f *Recognizer) castNode(n *onnxpb.NodeProto) *Constant {
 // constantNode folds a Constant that holds a single number.
 func (f *Recognizer) constantNode(n *onnxpb.NodeProto) *Constant {
 	for _, a := range n.Attribute {
+		if a.GetRefAttrName() != "" {
+			return nil // its value is known at a call
+		}
 		switch a.GetName() {
 		case "value_float":
 			return &Constant{Values: lazy.Constant(a.GetF(), dtype.Float32)}

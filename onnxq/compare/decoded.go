@@ -24,7 +24,7 @@ type Decoded struct {
 // stores as floats in front of a QuantizeLinear. It compares them with the floats of a.Coded if that is
 // set, else of a. With detail, it also sets WeightMatch.Detail.
 func MatchDecoded(ctx context.Context, a, b Decoded, detail bool, progress func(done, total int64)) (*Match, error) {
-	c := comparison{a, b, detail, progress}
+	c := comparison{a: a, b: b, detail: detail, progress: progress}
 	return c.run(ctx)
 }
 

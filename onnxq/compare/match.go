@@ -3,9 +3,13 @@ package compare
 import (
 	"cmp"
 	"context"
+	"slices"
 
+	"onnxquant/internal/provenance"
+	"onnxquant/internal/simplify"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/restyle"
+	"onnxquant/spec"
 )
 
 // Match is the result of MatchWeights: whether two float models are equal except for their
@@ -102,6 +106,7 @@ func MatchWeights(ctx context.Context, a, b *onnxq.Model, folded *restyle.Report
 type comparison struct {
 	a, b     Decoded
 	detail   bool                    // set WeightMatch.Detail
+	simple   *simplify.Model         // a as Options.Fold makes it, if b was made from that; or nil
 	progress func(done, total int64) // may be nil
 }
 
@@ -114,6 +119,34 @@ func (c *comparison) run(ctx context.Context) (*Match, error) {
 			d.Folded = &restyle.Report{}
 		}
 	}
+	return c.runFolded(ctx)
+}
+
+// runFolded compares with the folded model, if the record of the second says that it was folded. Without such a
+// record, it does so if the models differ otherwise.
+func (c *comparison) runFolded(ctx context.Context) (*Match, error) {
+	record := provenance.Of(c.b.Model.Graph().File.Proto)
+	recorded := slices.ContainsFunc(record, func(s spec.Step) bool { return s.Folded > 0 })
+	var first *Match
+	if !recorded {
+		var err error
+		if first, err = c.anyOpset(ctx); err != nil || len(first.Problems) == 0 {
+			return first, err
+		}
+	}
+	var err error
+	if c.simple, err = simplify.New(c.a.Model.Graph()); err != nil || !recorded && c.simple.Total() == 0 {
+		return first, err
+	}
+	second, err := c.anyOpset(ctx)
+	if err == nil && !recorded && len(second.Problems) > 0 {
+		return first, nil
+	}
+	return second, err
+}
+
+// anyOpset compares. If the models differ, it hides operators from the adapters of opsets and compares again.
+func (c *comparison) anyOpset(ctx context.Context) (*Match, error) {
 	first, err := c.match(ctx, nil)
 	if err != nil || len(first.Problems) == 0 || c.a.Model.Graph().Opset == c.b.Model.Graph().Opset {
 		return first, err

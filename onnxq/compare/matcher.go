@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
+
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/balance"
 	"onnxquant/internal/graph"
@@ -18,6 +20,7 @@ import (
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/provenance"
 	"onnxquant/internal/recognize"
+	"onnxquant/internal/simplify"
 	"onnxquant/onnxq/restyle"
 )
 
@@ -70,7 +73,12 @@ const deepestMatch = 1 << 16
 func (c *comparison) match(ctx context.Context, opaque map[string]bool) (*Match, error) {
 	a, b := c.a.Model.Graph(), c.b.Model.Graph()
 	m := newMatcher(ctx, c)
-	x, err := m.likeB(a, b, opaque)
+	from := a
+	if c.simple != nil {
+		from = c.simple.Graph
+		m.foldNote(c.simple.Counts)
+	}
+	x, err := m.likeB(from, b, opaque)
 	if err != nil {
 		return nil, err
 	}
@@ -173,6 +181,13 @@ func (m *matcher) notCompared(weights []restyle.Weight) {
 // halfNote tells that float32 became float16 or bfloat16.
 func halfNote(h *half.Model) string {
 	return fmt.Sprintf("float32 -> %s: %d Casts, %d nodes stay in float32", strings.ToLower(h.To.String()), h.Casts, len(h.Kept))
+}
+
+// foldNote tells what was folded.
+func (m *matcher) foldNote(c simplify.Counts) {
+	if n := c.Total(); n > 0 {
+		m.note("%s folded: IN is folded anew, and compared after that", english.Plural(n, "node or constant is", "nodes and constants are"))
+	}
 }
 
 // count counts bytes of a that were compared.

@@ -9,7 +9,6 @@ import (
 	"github.com/dustin/go-humanize/english"
 
 	"onnxquant/calib"
-	"onnxquant/internal/modelfile"
 	"onnxquant/internal/msg"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/calibrate"
@@ -70,7 +69,7 @@ func (s *static) close() {
 
 // open opens the model, and divides the samples.
 func (s *static) open(ctx context.Context) (err error) {
-	if s.model, err = onnxq.Open(s.path); err != nil {
+	if s.model, err = s.float(); err != nil {
 		return err
 	}
 	s.all = calibrate.New(s.path, s.data)
@@ -81,6 +80,20 @@ func (s *static) open(ctx context.Context) (err error) {
 	s.fit.Samples = s.all.Len() - s.fit.HeldOut
 	s.data.Samples = s.fit.Samples
 	return nil
+}
+
+// float opens the model, folded if the options say so. The values of the folded model are values of the model at
+// the path, which the samples run through.
+func (s *static) float() (*onnxq.Model, error) {
+	m, err := onnxq.Open(s.path)
+	if err != nil || !s.fit.Options.Fold {
+		return m, err
+	}
+	folded, err := m.Folded()
+	if err != nil {
+		m.Close()
+	}
+	return folded, err
 }
 
 // ranges finds the ranges of activations.
@@ -110,9 +123,11 @@ func (s *static) mix(ctx context.Context) error {
 // heldOut runs the float model on all samples. It returns nil if no output can be compared.
 func (s *static) heldOut(ctx context.Context) (held *Sensitivity, err error) {
 	held = &Sensitivity{path: s.path, opts: s.data, engine: s.all.Engine()}
-	if held.model, err = modelfile.Open(s.path); err != nil {
+	float, err := s.float()
+	if err != nil {
 		return nil, err
 	}
+	held.model = float.Graph().File
 	if held.outputs = compared(held.model.Proto.GetGraph()); len(held.outputs) == 0 {
 		return nil, held.model.Close()
 	}
