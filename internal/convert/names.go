@@ -15,12 +15,20 @@ import (
 	"onnxquant/rules"
 )
 
-// checkNames refuses names and patterns that match nothing in the model.
-func checkNames(x *graph.Graph, groups []*fold.Group, o discover.Options) error {
+// checkNames refuses names and patterns that match nothing in the model, neither in x nor in given, from which x was
+// simplified; given may be nil.
+func checkNames(x, given *graph.Graph, groups []*fold.Group, o discover.Options) error {
 	if o.Precision == nil && o.Include.Empty() && o.Exclude.Empty() {
 		return nil
 	}
-	names := TensorNames(x)
+	both := func(list func(*graph.Graph) []string) []string {
+		names := list(x)
+		if given != nil {
+			names = append(names, list(given)...)
+		}
+		return names
+	}
+	names := both(TensorNames)
 	for _, g := range groups {
 		for _, p := range g.Parts {
 			for _, v := range p.Values {
@@ -30,12 +38,12 @@ func checkNames(x *graph.Graph, groups []*fold.Group, o discover.Options) error 
 	}
 	err := o.Precision.Unused(names)
 	if err != nil { // a key may be the name of a node
-		err = o.Precision.Unused(slices.Concat(names, discover.ReaderNames(x)))
+		err = o.Precision.Unused(slices.Concat(names, both(discover.ReaderNames)))
 	}
 	if err != nil || o.Include.Empty() && o.Exclude.Empty() {
 		return err
 	}
-	names = slices.Concat(names, x.NodeNames())
+	names = slices.Concat(names, both((*graph.Graph).NodeNames))
 	return cmp.Or(checkPatterns(names, o.Include), checkPatterns(names, o.Exclude))
 }
 

@@ -31,6 +31,7 @@ import (
 // read later. Findings that follow from values go to Plan.again, which enters the loop again.
 type planner struct {
 	input  *graph.Graph    // as it was opened, or simplified
+	given  *graph.Graph    // as it was opened, if input is simplified; else nil
 	folded simplify.Counts // what simplifying did
 	opts   Options
 	found  findings
@@ -148,7 +149,7 @@ func (l *planner) open() (err error) {
 		l.whole = l.Half.Graph
 	}
 	parts := fold.Find(l.whole, o.Static != nil) // static pairs stand behind a Reshape, so fold Reshapes too
-	if err := checkNames(l.whole, parts, o); err != nil {
+	if err := checkNames(l.whole, l.given, parts, o); err != nil {
 		return err
 	}
 	return l.store(parts)

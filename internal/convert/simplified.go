@@ -27,7 +27,7 @@ func (l *planner) simplify() (err error) {
 	if s == nil {
 		return nil
 	}
-	l.input, l.folded = s.Graph, s.Counts
+	l.given, l.input, l.folded = s.Original, s.Graph, s.Counts
 	if h := l.opts.Half; h != nil && h.Ranges != nil {
 		with := *h
 		with.Ranges, l.opts.Half = withNew(h.Ranges, s.New), &with
@@ -82,5 +82,5 @@ func withNew(given *rules.Ranges, list []simplify.NewValue) *rules.Ranges {
 
 // of is a planner of another graph made from the same model.
 func (l planner) of(input *graph.Graph) planner {
-	return planner{input: input, folded: l.folded, opts: l.opts, TileLimit: l.TileLimit}
+	return planner{given: l.given, input: input, folded: l.folded, opts: l.opts, TileLimit: l.TileLimit}
 }
