@@ -22,6 +22,10 @@ type Match struct {
 	// Notes are differences that do not matter: names, metadata, or a higher opset.
 	Notes []string `json:"notes"`
 
+	// Folded counts the nodes and constants that are folded in the second model, as onnxq.Options.Fold does. The
+	// first model was folded in the same way, and compared after that.
+	Folded int `json:"folded,omitempty"`
+
 	Nodes   int           `json:"nodes"`   // of the first model, with subgraphs
 	Weights []WeightMatch `json:"weights"` // float constants that differ or were quantized, if anything reads or returns them
 	Same    int           `json:"same"`    // float constants that are equal

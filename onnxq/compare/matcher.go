@@ -186,6 +186,7 @@ func halfNote(h *half.Model) string {
 // foldNote tells what was folded.
 func (m *matcher) foldNote(c simplify.Counts) {
 	if n := c.Total(); n > 0 {
+		m.result.Folded = n
 		m.note("%s folded: IN is folded anew, and compared after that", english.Plural(n, "node or constant is", "nodes and constants are"))
 	}
 }

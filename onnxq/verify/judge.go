@@ -29,6 +29,7 @@ func (v *verifier) judge() {
 	for _, w := range r.Weights {
 		v.judgeWeight(&w)
 	}
+	v.judgeFolded()
 	v.judgeOutputs()
 	if x := r.Execution; x.Required && !x.Compared {
 		v.fail(CheckCompared, "the outputs were not compared: %s", strings.Join(x.Reasons, "; "))

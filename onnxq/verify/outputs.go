@@ -63,7 +63,7 @@ func (v *verifier) execute(float, quantized string) error {
 				x.Library = r.Library()
 			}
 			if v.opts.Trace {
-				v.trace(runner, float, quantized, used)
+				v.trace(runner, cmp.Or(v.folded, float), quantized, used)
 			}
 			if used.small {
 				v.warn("the inputs are smaller than usual ones, which would be too much for %s: the outputs show less", runner.Name())
@@ -148,7 +148,16 @@ func (v *verifier) compare(runner execute.Runner, float, quantized string, trial
 		}
 		return used, fmt.Errorf("%s: the dequantized model: %w", runner.Name(), err)
 	}
-	v.reach(ctx, runner, float, used)
+	if v.folded != "" {
+		same, err := run("folded", v.folded)
+		if err != nil {
+			return used, fmt.Errorf("%s: the folded model: %w", runner.Name(), err)
+		}
+		if err := v.compareFolded(want, same); err != nil {
+			return used, err
+		}
+	}
+	v.reach(ctx, runner, cmp.Or(v.folded, float), used)
 	if quantized != v.out || runner.Name() == evaluate.Go.Name() {
 		v.itself(runner, used, want, float == v.in)
 	}

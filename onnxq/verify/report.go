@@ -51,9 +51,10 @@ const (
 
 // Structure compares everything but weights.
 type Structure struct {
-	Nodes    int      `json:"nodes"`    // of the float model
-	Problems []string `json:"problems"` // differences in the computation
-	Notes    []string `json:"notes"`    // differences that do not matter, such as the opset
+	Folded   int      `json:"folded,omitempty"` // nodes and constants that are folded in OUT
+	Nodes    int      `json:"nodes"`            // of the float model
+	Problems []string `json:"problems"`         // differences in the computation
+	Notes    []string `json:"notes"`            // differences that do not matter, such as the opset
 
 	// Activations counts the tensors that only the quantized model quantizes at run time, by the type
 	// of the codes.
@@ -68,13 +69,14 @@ type Execution struct {
 	Compared     bool          `json:"compared"`
 	Reasons      []string      `json:"reasons"` // why an engine did not run the models
 	Engine       string        `json:"engine,omitempty"`
-	Library      string        `json:"library,omitempty"` // the file, if the engine is a shared library
-	Samples      int           `json:"samples"`           // runs of each model
-	Inputs       []Input       `json:"inputs"`            // of the first one
-	Sizes        string        `json:"sizes,omitempty"`   // of symbolic dimensions, if the inputs are made up
-	Outputs      []Output      `json:"outputs"`           // of OUT with its weights as floats
-	Ranges       []Reach       `json:"ranges,omitempty"`  // of codes of activations against values, the worst first
-	QuantizedRun *QuantizedRun `json:"itself,omitempty"`  // nil: OUT was not run as it is, or has nothing but floats
+	Library      string        `json:"library,omitempty"`        // the file, if the engine is a shared library
+	Samples      int           `json:"samples"`                  // runs of each model
+	Inputs       []Input       `json:"inputs"`                   // of the first one
+	Sizes        string        `json:"sizes,omitempty"`          // of symbolic dimensions, if the inputs are made up
+	Outputs      []Output      `json:"outputs"`                  // of OUT with its weights as floats
+	Folded       float64       `json:"folded_sqnr_db,omitempty"` // the least of the outputs of IN, folded as OUT is, against IN's
+	Ranges       []Reach       `json:"ranges,omitempty"`         // of codes of activations against values, the worst first
+	QuantizedRun *QuantizedRun `json:"itself,omitempty"`         // nil: OUT was not run as it is, or has nothing but floats
 }
 
 // Final returns the outputs of the run that is nearest to what users of OUT get.

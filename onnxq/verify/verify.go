@@ -74,6 +74,7 @@ type verifier struct {
 	states []string // outputs that are inputs of the next run
 	least  float64  // absolute value below which outputs are about zero
 	coded  []Reach  // activations that only OUT has as codes
+	folded string   // IN folded as OUT is; "" if OUT is not folded
 }
 
 // stage announces the next stage. The caller reports its progress to the result.
@@ -173,7 +174,7 @@ func (v *verifier) dequantized(path, folder string, other *decoded) (*decoded, e
 
 // match compares the structures and the weights. It returns the paths of the models with float
 // weights.
-func (v *verifier) match(folder string) (float, quantized string, err error) {
+func (v *verifier) match(folder string) (in, out string, err error) {
 	if _, err := os.Stat(v.in); err != nil {
 		return "", "", fmt.Errorf("%s: %w", v.in, errors.Unwrap(err))
 	}
@@ -209,9 +210,15 @@ func (v *verifier) match(folder string) (float, quantized string, err error) {
 		m.Problems = append(m.Problems, fmt.Sprintf("IR version %d -> %d", a.ir, b.ir)) // dequantizing raised it
 	}
 	m.Problems = append(m.Problems, otherSteps(a.folded, b.folded)...)
-	v.report.Structure = Structure{m.Nodes, m.Problems, m.Notes, m.Activations, m.FloatType}
+	v.report.Structure = Structure{m.Folded, m.Nodes, m.Problems, m.Notes, m.Activations, m.FloatType}
+	float := a.Model
+	if v.opts.Engine != None && m.Folded > 0 {
+		if float, err = v.writeFolded(a.Model, folder); err != nil {
+			return "", "", err
+		}
+	}
 	if v.opts.Engine != None && len(m.Activations) > 0 {
-		v.coded = reachOf(a.Graph(), b.Graph())
+		v.coded = reachOf(float.Graph(), b.Graph())
 	}
 	v.report.Weights, v.report.Same, v.report.Rounded = m.Weights, m.Same, m.Rounded
 	return a.path, b.path, nil
