@@ -97,6 +97,35 @@ type Calibrated struct {
 	Poor      bool    `json:"poor,omitempty"`          // the error of the outputs leaves less than PoorOutputs: the model is of little use
 }
 
+// StaticActivations says which activations have codes, who decided that, and what it costs the outputs.
+type StaticActivations struct {
+	Samples int `json:"samples"`  // of the ranges
+	HeldOut int `json:"held_out"` // other samples, on which losses were measured; 0: the same ones
+
+	Of      int      `json:"activations"`        // with a scale of their own, if none is in float
+	Float   []string `json:"float,omitempty"`    // in float because of what they cost the outputs, the worst first
+	Wide    []string `json:"wide,omitempty"`     // of 16 bits, for the same reason
+	Coarse  []string `json:"coarse,omitempty"`   // in float because codes are too coarse for their ranges
+	NoRange []string `json:"no_range,omitempty"` // in float because they are infinite, NaN or empty
+
+	Loss    OutputLoss `json:"loss"`          // of the output
+	All     OutputLoss `json:"loss_all"`      // if all have codes
+	Weights OutputLoss `json:"loss_weights"`  // of codes for weights alone, if that was measured
+	Limit   float64    `json:"limit"`         // of the damage; 0 if the user gave others
+	Met     bool       `json:"limits_hold"`   // the limits hold
+	Engine  string     `json:"engine"`        // what ran the models
+	Method  string     `json:"ranges_method"` // how ranges were found
+}
+
+// OutputLoss is the difference between the outputs of two models, of the output with the largest one. What was not measured
+// is nil.
+type OutputLoss struct {
+	Damage float64  `json:"damage"`                      // KL divergence of distributions, or mean squared difference / mean square of others, added up over outputs
+	KL     *float64 `json:"kl_divergence,omitempty"`     // mean, in nats
+	SQNR   *float64 `json:"sqnr_db,omitempty"`           // 999: equal
+	Drop   *float64 `json:"changed_decisions,omitempty"` // share of rows with another largest element, or on another side of 0.5
+}
+
 // PoorOutputs is the SQNR of the outputs in dB below which a model is of little use, whatever its outputs are; onnxq/verify
 // knows more of them.
 const PoorOutputs = 6.0

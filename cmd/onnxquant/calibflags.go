@@ -29,6 +29,7 @@ type calibFlags struct {
 	told    []string        // warnings of the data
 	without spec.Algorithm  // of an output of a folder, if its model does not take the data
 	fit     *sensitivity.StaticFit
+	limits  sensitivity.Limits
 }
 
 func (f *calibFlags) define(fs *pflag.FlagSet) {
@@ -37,6 +38,12 @@ func (f *calibFlags) define(fs *pflag.FlagSet) {
 	cli.AlsoData(fs, "calib")
 	fs.Var(cli.Number[int]{Value: &f.samples, Valid: func(n int) bool { return n >= 1 }, Want: "at least 1"}, "samples",
 		"how many samples of --calib are used (default 128)")
+	fs.Var(cli.Optional{To: &f.limits.KL, Kind: "E"}, "max-kl",
+		"with --activations static --calib: the largest mean KL\ndivergence of OUT's distributions on held-out samples; what\ncosts most stays in float until the limit holds")
+	fs.Var(cli.Optional{To: &f.limits.SQNR, Kind: "DB"}, "min-sqnr",
+		"the same for the least SQNR of an output")
+	fs.Var(cli.Optional{To: &f.limits.Drop, Kind: "SHARE"}, "max-drop",
+		"the same for the share of held-out rows with another largest\nclass, such as 1%")
 	fs.BoolVar(&f.resume, "resume", false,
 		"go on where --calib was interrupted, with the same output,\nmodel, data and flags")
 	fs.StringVar(&f.library, "ort-lib", "", ortLibUsage)
@@ -44,6 +51,10 @@ func (f *calibFlags) define(fs *pflag.FlagSet) {
 
 // finish checks the flags, and sets the options that checks need.
 func (f *calibFlags) finish(fs *pflag.FlagSet, o *onnxq.Options, in string) error {
+	static := o.Activations == spec.Static && len(f.paths) > 0
+	if f.limits != (sensitivity.Limits{}) && !static {
+		return cli.Usagef("--max-kl, --min-sqnr and --max-drop are for --activations static with --calib")
+	}
 	if len(f.paths) == 0 {
 		for _, name := range []string{"samples", "ort-lib", "resume"} {
 			if fs.Changed(name) && (name != "ort-lib" || !fs.Changed("max-slowdown")) {
@@ -53,7 +64,7 @@ func (f *calibFlags) finish(fs *pflag.FlagSet, o *onnxq.Options, in string) erro
 		return nil
 	}
 	f.data = calibrate.New(in, calibrate.Options{Data: f.paths, Samples: f.samples, Library: f.library})
-	if o.Activations == spec.Static {
+	if static {
 		o.Ranges = &rules.Ranges{} // until fitStatic finds them
 		return cli.LeaveOut(fs, "with --activations static, --calib finds ranges", "ranges", "resume")
 	}
@@ -183,7 +194,7 @@ func calibratable(o *onnxq.Options) bool {
 func (f *convertFlags) fitStatic(ctx context.Context, c *cli.Console, in string) (err error) {
 	bar := cli.NewProgress(c, f.quiet)
 	f.opts.Fold = !f.noFold
-	f.fit, err = sensitivity.Static(ctx, in, f.opts, calibrate.Options{Data: f.paths, Samples: f.samples, Library: f.library, Progress: bar.Step}, 0)
+	f.fit, err = sensitivity.Static(ctx, in, f.opts, calibrate.Options{Data: f.paths, Samples: f.samples, Library: f.library, Progress: bar.Step}, f.limits)
 	bar.Clear()
 	if err == nil {
 		f.opts, f.data = f.fit.Options, nil

@@ -365,6 +365,9 @@ func (f *convertFlags) open(c *cli.Console, in string) (*onnxq.Model, *onnxq.Pla
 	if err = f.readWeights(c, m); err == nil {
 		var p *onnxq.Plan
 		if p, err = m.Plan(f.opts); err == nil {
+			if f.fit != nil {
+				p.Activations = &f.fit.StaticActivations
+			}
 			return m, p, nil
 		}
 	}

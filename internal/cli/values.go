@@ -105,6 +105,28 @@ func (l Limit) Set(s string) error {
 func (l Limit) String() string { return "" }
 func (l Limit) Type() string   { return l.Kind }
 
+// Optional is the value of a flag that is nil without the flag: a Share, if its Kind is SHARE, else a Limit.
+type Optional struct {
+	To   **float64
+	Kind string
+}
+
+func (g Optional) Set(text string) (err error) {
+	v := new(float64)
+	if g.Kind == "SHARE" {
+		err = Share{v}.Set(text)
+	} else {
+		err = Limit{v, g.Kind}.Set(text)
+	}
+	if err == nil {
+		*g.To = v
+	}
+	return err
+}
+
+func (g Optional) String() string { return "" }
+func (g Optional) Type() string   { return g.Kind }
+
 // Choice is the value of a flag that takes one of several words, in any case.
 type Choice[T ~string] struct {
 	Value   *T

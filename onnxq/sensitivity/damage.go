@@ -12,6 +12,9 @@ import (
 func (s *Sensitivity) damage(want, got [][]*execute.Tensor) float64 {
 	total := 0.0
 	for k, o := range s.outputs {
+		if o.kind == unweighed {
+			continue
+		}
 		var sum, weight float64
 		for i := range got {
 			a, b := want[i][k].Float64s(), got[i][k].Float64s()

@@ -5,9 +5,12 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
+
+	"github.com/dustin/go-humanize/english"
 
 	"onnxquant/internal/graph"
 	"onnxquant/internal/run/execute"
@@ -24,16 +27,22 @@ func (s *Sensitivity) leaveFloat(ctx context.Context, m *onnxq.Model, f *StaticF
 	}
 	groups := groupsOf(p.Stages().Static())
 	f.Of = len(groups)
-	if f.All, err = s.damageOfOutput(ctx, m, f.Options); err != nil {
+	for _, v := range p.Stages().Static().Coarse {
+		f.Coarse = append(f.Coarse, v.Path)
+	}
+	if f.All, err = s.lossOfOutput(ctx, m, f.Options); err != nil {
 		return err
 	}
-	if f.Damage = f.All; f.Damage <= f.Limit || len(groups) == 0 {
-		return nil
+	if err := f.Limits.measurable(f.All); err != nil {
+		return err
+	}
+	if f.settle(f.All); f.Met || len(groups) == 0 {
+		return f.unmet()
 	}
 	if err := s.weightsAlone(ctx, m, f, groups); err != nil {
 		return err
 	}
-	if f.All <= f.Limit {
+	if f.settle(f.All); f.Met {
 		return nil
 	}
 	path, remove, err := switched(ctx, s.model, groups)
@@ -51,7 +60,31 @@ func (s *Sensitivity) leaveFloat(ctx context.Context, m *onnxq.Model, f *StaticF
 	if err != nil {
 		return err
 	}
-	return s.enough(ctx, m, f, groups, order)
+	if err := s.enough(ctx, m, f, groups, order); err != nil {
+		return err
+	}
+	return f.unmet()
+}
+
+// settle notes the loss of the output.
+func (f *StaticFit) settle(x onnxq.OutputLoss) {
+	f.Loss, f.Met = x, x.Damage <= f.Limit
+	if f.Limits.given() {
+		f.Met = f.Limits.hold(x)
+	}
+}
+
+// unmet returns an error if limits of the user do not hold, and no fallback is allowed.
+func (f *StaticFit) unmet() error {
+	if f.Met || !f.Limits.given() {
+		return nil
+	}
+	reached := f.Limits.broken(f.Loss)
+	if f.Options.AllowFallback {
+		f.Warnings = append(f.Warnings, fmt.Sprintf("the limits do not hold: OUT has %s, with %s in float", reached, english.Plural(len(f.Float), "activation", "")))
+		return nil
+	}
+	return fmt.Errorf("%w: the best has %s, with %d of %s in float; --allow-fallback writes it", ErrLimit, reached, len(f.Float), english.Plural(f.Of, "activation", ""))
 }
 
 // weightsAlone measures the damage of the weights, and raises the default limit to what is well above it: floats
@@ -65,8 +98,8 @@ func (s *Sensitivity) weightsAlone(ctx context.Context, m *onnxq.Model, f *Stati
 	if err := keepFloat(m.Graph(), &options, groups, all); err != nil {
 		return err
 	}
-	if f.Weights, err = s.damageOfOutput(ctx, m, options); err == nil && f.implied {
-		f.Limit = max(f.Limit, aboveWeights*f.Weights)
+	if f.Weights, err = s.lossOfOutput(ctx, m, options); err == nil && !f.Limits.given() {
+		f.Limit = max(f.Limit, aboveWeights*f.Weights.Damage)
 	}
 	return err
 }
@@ -168,12 +201,16 @@ func (s *Sensitivity) enough(ctx context.Context, m *onnxq.Model, f *StaticFit, 
 		if err := keepFloat(m.Graph(), &options, groups, floatIn(order[:n])); err != nil {
 			return false, err
 		}
-		damage, err := s.damageOfOutput(ctx, m, options)
-		ok := err == nil && damage <= f.Limit
-		if ok || n == len(order) {
-			f.Options, f.Damage, f.Float = options, damage, names(groups, floatIn(order[:n]))
+		loss, err := s.lossOfOutput(ctx, m, options)
+		if err != nil {
+			return false, err
 		}
-		return ok, err
+		tried := StaticFit{Limits: f.Limits, StaticActivations: onnxq.StaticActivations{Limit: f.Limit}}
+		if tried.settle(loss); tried.Met || n == len(order) {
+			f.Options, f.Float = options, names(groups, floatIn(order[:n]))
+			f.settle(loss)
+		}
+		return tried.Met, nil
 	}
 	fails, n := 0, 1
 	for n < len(order) {
@@ -205,34 +242,48 @@ func (s *Sensitivity) enough(ctx context.Context, m *onnxq.Model, f *StaticFit, 
 	return nil
 }
 
-// damageOfOutput converts a model and runs the result as users do.
-func (s *Sensitivity) damageOfOutput(ctx context.Context, m *onnxq.Model, o onnxq.Options) (float64, error) {
+// lossOfOutput converts a model and runs the result as users do. If the result does not run, its damage is infinite.
+func (s *Sensitivity) lossOfOutput(ctx context.Context, m *onnxq.Model, o onnxq.Options) (x onnxq.OutputLoss, err error) {
 	folder, err := os.MkdirTemp("", "onnxquant-sensitivity-")
 	if err != nil {
-		return 0, err
+		return x, err
 	}
 	defer os.RemoveAll(folder)
 	o.Progress, o.Try, o.Strict, o.MinCoverage, o.NoVerify = nil, nil, false, 0, true
 	p, err := m.Plan(o)
 	if err != nil {
-		return 0, err
+		return x, err
 	}
 	path := filepath.Join(folder, "out.onnx")
 	if _, err = p.Convert(ctx, path); err != nil {
-		return 0, err
+		return x, err
 	}
+	got, err := s.outputsOf(ctx, path)
+	switch {
+	case ctx.Err() != nil:
+		return x, context.Cause(ctx)
+	case err != nil: // a defect of the runtime
+		s.failed = err
+		return onnxq.OutputLoss{Damage: math.MaxFloat64, KL: new(math.MaxFloat64), SQNR: new(-math.MaxFloat64), Drop: new(1.0)}, nil
+	}
+	return s.loss(s.others.want, got), nil
+}
+
+// outputsOf runs the model at path on the held-out samples.
+func (s *Sensitivity) outputsOf(ctx context.Context, path string) (got [][]*execute.Tensor, err error) {
 	session, err := s.engine.Open(ctx, path)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	defer session.Close()
-	got := make([][]*execute.Tensor, len(s.others.inputs))
-	for i, inputs := range s.others.inputs {
-		if got[i], err = session.Run(inputs, s.names()...); err != nil {
-			return 0, err
+	for _, inputs := range s.others.inputs {
+		outputs, err := session.Run(inputs, s.names()...)
+		if err != nil {
+			return nil, err
 		}
+		got = append(got, outputs)
 	}
-	return s.damage(s.others.want, got), nil
+	return got, nil
 }
 
 // keepFloat changes options so that some groups stay in float. The weights of their operators get codes

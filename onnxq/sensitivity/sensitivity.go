@@ -53,6 +53,8 @@ type Sensitivity struct {
 	engine  *observe.Engine
 	session execute.Session
 	outputs []output
+	all     bool  // the outputs are all of a floating-point type, for loss
+	failed  error // of a model that the runtime could not run
 
 	warnings []string // see samples.Samples.Warnings
 	weighed  samples
@@ -81,6 +83,7 @@ const (
 	numbers kind = iota
 	logits
 	probabilities
+	unweighed // its damage does not count
 )
 
 // Open runs the float model at path on its samples.
@@ -158,31 +161,40 @@ func describe(t *onnxpb.TensorProto) *onnxpb.ValueInfoProto {
 		TensorType: &onnxpb.TypeProto_Tensor{ElemType: t.DataType, Shape: shape}}}}
 }
 
-// compared lists the outputs to compare: distributions if there are any, else all floating-point
+// compared lists the outputs whose damage counts: distributions if there are any, else all floating-point
 // outputs.
 func compared(g *onnxpb.GraphProto) []output {
+	return slices.DeleteFunc(all(g), func(o output) bool { return o.kind == unweighed })
+}
+
+// all lists the floating-point outputs.
+func all(g *onnxpb.GraphProto) []output {
 	makers := map[string]string{}
 	for _, n := range g.GetNode() {
 		for _, name := range n.Output {
 			makers[name] = n.GetOpType()
 		}
 	}
-	var all, distributions []output
+	var all []output
+	distributions := false
 	for _, o := range g.GetOutput() {
 		name := o.GetName()
 		if !dtype.DType(o.GetType().GetTensorType().GetElemType()).Float() {
 			continue
 		}
-		all = append(all, output{name, numbers})
+		kind := numbers
 		switch {
 		case makers[name] == "Softmax":
-			distributions = append(distributions, output{name, probabilities})
+			kind = probabilities
 		case makers[name] == "LogSoftmax" || strings.Contains(strings.ToLower(name), "logits"):
-			distributions = append(distributions, output{name, logits})
+			kind = logits
 		}
+		all, distributions = append(all, output{name, kind}), distributions || kind != numbers
 	}
-	if len(distributions) > 0 {
-		return distributions
+	for i := range all {
+		if distributions && all[i].kind == numbers {
+			all[i].kind = unweighed
+		}
 	}
 	return all
 }

@@ -1,15 +1,9 @@
 package sensitivity
 
 import (
-	"cmp"
 	"context"
-	"fmt"
-	"slices"
-
-	"github.com/dustin/go-humanize/english"
 
 	"onnxquant/calib"
-	"onnxquant/internal/msg"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/calibrate"
 )
@@ -20,29 +14,21 @@ const DefaultLimit = 0.01
 
 // StaticFit says which activations are quantized, and what that does to the outputs.
 type StaticFit struct {
-	Options onnxq.Options // with ranges, and with formats of weights that are decoded
-
-	Samples  int      // of the ranges
-	HeldOut  int      // other samples, on which damage is measured; 0: the same ones
-	Of       int      // activations with a scale of their own
-	Float    []string // those that stay in float, the worst first
-	All      float64  // damage if none stays in float
-	Weights  float64  // damage of codes for weights alone, if All is above the limit
-	Damage   float64  // of the output
-	Limit    float64
-	Engine   string
+	onnxq.StaticActivations
+	Options  onnxq.Options // with ranges, and with formats of weights that are decoded
+	Limits   Limits
 	Warnings []string
-	Without  []string // values without a range
-
-	implied bool // the limit is the default
 }
 
 // Static finds how the model at path gets static activations: the ranges of the activations, by running it on
-// samples, and which activations stay in float. Those do the most damage; the rest does not do more than the
-// limit. o are the options of the conversion. A quarter of the samples is held out: damage is measured
+// samples, and which activations stay in float. Those do the most damage; the others hold the limits, or without
+// limits DefaultLimit. If nothing holds them, the error wraps ErrLimit, unless o.AllowFallback is set. o are the options of the conversion. A quarter of the samples is held out: damage is measured
 // there. Samples and outputs stay in memory, up to 512 MiB.
-func Static(ctx context.Context, path string, o onnxq.Options, opts calibrate.Options, limit float64) (*StaticFit, error) {
-	s := &static{path: path, data: opts, fit: &StaticFit{Options: o, Limit: cmp.Or(limit, DefaultLimit), implied: limit == 0}}
+func Static(ctx context.Context, path string, o onnxq.Options, opts calibrate.Options, limits Limits) (*StaticFit, error) {
+	s := &static{path: path, data: opts, fit: &StaticFit{Options: o, Limits: limits}}
+	if !limits.given() {
+		s.fit.Limit = DefaultLimit
+	}
 	defer s.close()
 	for _, step := range []func(context.Context) error{s.open, s.ranges, s.mix} {
 		if err := step(ctx); err != nil {
@@ -106,7 +92,7 @@ func (s *static) ranges(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	f.Options.Ranges, f.Engine, f.Warnings, f.Without = found.Ranges, found.Engine, found.Warnings, found.Without
+	f.Options.Ranges, f.Engine, f.Method, f.Warnings, f.NoRange = found.Ranges, found.Engine, found.Method, found.Warnings, found.Without
 	return nil
 }
 
@@ -122,13 +108,13 @@ func (s *static) mix(ctx context.Context) error {
 
 // heldOut runs the float model on all samples. It returns nil if no output can be compared.
 func (s *static) heldOut(ctx context.Context) (held *Sensitivity, err error) {
-	held = &Sensitivity{path: s.path, opts: s.data, engine: s.all.Engine()}
+	held = &Sensitivity{path: s.path, opts: s.data, engine: s.all.Engine(), all: true}
 	float, err := s.float()
 	if err != nil {
 		return nil, err
 	}
 	held.model = float.Graph().File
-	if held.outputs = compared(held.model.Proto.GetGraph()); len(held.outputs) == 0 {
+	if held.outputs = all(held.model.Proto.GetGraph()); len(held.outputs) == 0 {
 		return nil, held.model.Close()
 	}
 	if held.session, err = held.engine.Open(ctx, s.path); err == nil {
@@ -139,29 +125,4 @@ func (s *static) heldOut(ctx context.Context) (held *Sensitivity, err error) {
 		return nil, err
 	}
 	return held, nil
-}
-
-// Summary says what stays in float, what the damage is, and what the ranges are of: a label and a text each.
-func (f *StaticFit) Summary() (facts [][2]string) {
-	const label = "activations"
-	switch {
-	case f == nil:
-		return nil
-	case f.Of == 0:
-		facts = append(facts, [2]string{label, "none was measured: no activation has codes, or no output is of a floating-point type"})
-	case len(f.Float) == 0:
-		facts = append(facts, [2]string{label, fmt.Sprintf("%s of their own scale, all in codes", english.Plural(f.Of, "activation", ""))},
-			[2]string{label, fmt.Sprintf("damage %.2g on %s (limit %.2g)", f.Damage, f.heldOut(), f.Limit)})
-	default:
-		facts = append(facts, [2]string{label, fmt.Sprintf("%d of %s stay in float: %s", len(f.Float), english.Plural(f.Of, "activation", ""), msg.ListNames(slices.Clone(f.Float)))},
-			[2]string{label, fmt.Sprintf("damage %.2g on %s (limit %.2g; all in codes: %.2g; codes for weights alone: %.2g)", f.Damage, f.heldOut(), f.Limit, f.All, f.Weights)})
-	}
-	return append(facts, [2]string{"ranges", fmt.Sprintf("%s, %s", f.Options.Ranges.Method, english.Plural(f.Samples, "sample", ""))})
-}
-
-func (f *StaticFit) heldOut() string {
-	if f.HeldOut == 0 {
-		return "the same samples"
-	}
-	return english.Plural(f.HeldOut, "held-out sample", "")
 }

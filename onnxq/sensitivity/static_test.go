@@ -1,6 +1,7 @@
 package sensitivity_test
 
 import (
+	"errors"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -30,19 +31,29 @@ func TestStatic(t *testing.T) {
 	writeArray(t, data, 12, 8)
 	m := modeltest.Open(t, path)
 	for _, c := range []struct {
-		limit float64
-		float bool
-	}{{0, true}, {1e6, false}} {
+		limits sensitivity.Limits
+		float  bool
+		fails  bool
+	}{
+		{sensitivity.Limits{}, true, false}, {sensitivity.Limits{SQNR: new(1.0)}, false, false}, {sensitivity.Limits{SQNR: new(25.0)}, true, false},
+		{sensitivity.Limits{SQNR: new(200.0)}, true, true}, {sensitivity.Limits{Drop: new(1.0)}, false, false}, {sensitivity.Limits{KL: new(1.0)}, false, true},
+	} {
 		opts := onnxq.Options{Activations: spec.Static}
-		f, err := sensitivity.Static(t.Context(), path, opts, calibrate.Options{Data: []string{data}, Engine: "go"}, c.limit)
+		f, err := sensitivity.Static(t.Context(), path, opts, calibrate.Options{Data: []string{data}, Engine: "go"}, c.limits)
+		if c.fails {
+			if err == nil || c.limits.SQNR != nil && !errors.Is(err, sensitivity.ErrLimit) {
+				t.Errorf("limits %+v: %v", c.limits, err)
+			}
+			continue
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
 		if f.Of != 5 || f.Samples != 9 || f.HeldOut != 3 || slices.Contains(f.Float, "k") != c.float || slices.Contains(f.Float, "x") {
-			t.Errorf("limit %g: %+v", c.limit, f)
+			t.Errorf("limits %+v: %+v", c.limits, f)
 		}
-		if c.float != (f.Damage < f.All) || f.Damage > f.Limit {
-			t.Errorf("damage %g of %g, limit %g", f.Damage, f.All, f.Limit)
+		if c.float != (f.Loss.Damage < f.All.Damage) || !f.Met {
+			t.Errorf("damage %g of %g, limit %g", f.Loss.Damage, f.All.Damage, f.Limit)
 		}
 		p, err := m.Plan(f.Options)
 		if err != nil {

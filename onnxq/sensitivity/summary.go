@@ -1,0 +1,74 @@
+package sensitivity
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dustin/go-humanize/english"
+
+	"onnxquant/internal/msg"
+	"onnxquant/onnxq"
+)
+
+// Summary says what stays in float and why, what the loss is, and what the ranges are of: a label and a text each.
+func (f *StaticFit) Summary() (facts [][2]string) {
+	if f == nil {
+		return nil
+	}
+	add := func(label, format string, args ...any) {
+		facts = append(facts, [2]string{label, fmt.Sprintf(format, args...)})
+	}
+	const label = "activations"
+	switch {
+	case f.Of == 0:
+		add(label, "none was measured: no activation has codes, or no output is of a floating-point type")
+	case len(f.Float) == 0:
+		add(label, "%s of their own scale, all in codes", english.Plural(f.Of, "activation", ""))
+	default:
+		add(label, "%d of %s stay in float, because of their loss: %s", len(f.Float), english.Plural(f.Of, "activation", ""), msg.ListNames(slices.Clone(f.Float)))
+	}
+	if n := len(f.Coarse); n > 0 {
+		add(label, "%s in float, because codes are too coarse for the range", english.Plural(n, "more", "more"))
+	}
+	if n := len(f.NoRange); n > 0 {
+		add(label, "%s without a range in float", english.Plural(n, "value", ""))
+	}
+	if f.Of > 0 {
+		add("loss", "%s on %s%s", lossText(f.Loss), f.heldOut(), f.limit())
+		if len(f.Float) > 0 {
+			add("loss", "all in codes: %s; codes for weights alone: %s", lossText(f.All), lossText(f.Weights))
+		}
+	}
+	add("ranges", "%s, %s", f.Options.Ranges.Method, english.Plural(f.Samples, "sample", ""))
+	return facts
+}
+
+// lossText writes what was measured.
+func lossText(x onnxq.OutputLoss) string {
+	parts := []string{fmt.Sprintf("damage %.2g", x.Damage)}
+	if x.SQNR != nil {
+		parts = append(parts, fmt.Sprintf("SQNR %.1f dB", *x.SQNR))
+	}
+	if x.KL != nil {
+		parts = append(parts, fmt.Sprintf("KL %.2g", *x.KL))
+	}
+	if x.Drop != nil {
+		parts = append(parts, fmt.Sprintf("%.3g %% changed decisions", 100**x.Drop))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (f *StaticFit) limit() string {
+	if f.Limits.given() {
+		return ""
+	}
+	return fmt.Sprintf(" (limit of the damage %.2g)", f.Limit)
+}
+
+func (f *StaticFit) heldOut() string {
+	if f.HeldOut == 0 {
+		return "the same samples"
+	}
+	return english.Plural(f.HeldOut, "held-out sample", "")
+}
