@@ -63,6 +63,9 @@ func (s *Sensitivity) leaveFloat(ctx context.Context, m *onnxq.Model, f *StaticF
 	if err := s.enough(ctx, m, f, groups, order); err != nil {
 		return err
 	}
+	if f.Loss.Damage == math.MaxFloat64 && s.failed != nil {
+		return s.failed
+	}
 	return f.unmet()
 }
 
