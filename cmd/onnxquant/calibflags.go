@@ -193,7 +193,7 @@ func calibratable(o *onnxq.Options) bool {
 // fitStatic finds the ranges of activations, and which of them stay in float.
 func (f *convertFlags) fitStatic(ctx context.Context, c *cli.Console, in string) (err error) {
 	bar := cli.NewProgress(c, f.quiet)
-	f.opts.Fold = !f.noFold
+	f.opts.Fold = f.opts.Fold || !f.noFold && f.opts.ScalePerChannel()
 	f.fit, err = sensitivity.Static(ctx, in, f.opts, calibrate.Options{Data: f.paths, Samples: f.samples, Library: f.library, Progress: bar.Step}, f.limits)
 	bar.Clear()
 	if err == nil {

@@ -76,7 +76,7 @@ func (f *planFlags) define(fs *pflag.FlagSet) {
 	fs.StringVarP(&f.precisionInfo, "precision-info", "p", "",
 		"JSON `FILE` with settings per weight")
 	fs.BoolVar(&o.Fold, "fold", false,
-		"fold BatchNormalization, and Mul and Add of constants, into\nthe weights beside them (default with --activations static\n--calib)")
+		"fold BatchNormalization, and Mul and Add of constants, into\nthe weights beside them (default with --activations static\n--calib, unless a weight has one scale)")
 	fs.BoolVar(&f.noFold, "no-fold", false,
 		"leave the nodes as they are")
 	fs.Var(cli.SizesOf{Value: &o.FixDims}, "fix-dim",
