@@ -17,7 +17,9 @@ func StaticOps() []string { return actpairs.Operators() }
 
 // ScalePerChannel reports whether weights with static activations have a scale for each channel, if nothing else is
 // asked for. Then Fold does not make codes of weights coarser.
-func (o Options) ScalePerChannel() bool { return o.engine() != nil && o.withStatic().Block != spec.PerTensor }
+func (o Options) ScalePerChannel() bool {
+	return o.engine() != nil && o.withStatic().Block != spec.PerTensor
+}
 
 // withStatic fills in the defaults of static activations.
 func (o Options) withStatic() Options {
