@@ -1,14 +1,17 @@
-// Package balance moves scales of channels out of the inputs of weights into the weights, as AWQ and
-// SmoothQuant do.
+// Package balance moves scales of channels from activations into weights. The model computes the same.
 //
-// Let a value be x·g, with a stored number g for each channel, read only by products with stored
-// matrices. Then g can be divided by factors, and the rows of the matrices multiplied by them. The model
-// computes the same. Important channels then have larger weights, which lose less when they are
-// rounded.
+// For weights alone, as AWQ does: let a value be x·g, with a stored number g for each channel, read only by
+// products with stored matrices. Then g can be divided by factors, and the rows of the matrices multiplied by
+// them. Important channels then have larger weights, which lose less when they are rounded. [Find] returns
+// the values of that kind, [Scale] a new graph with scaled tensors, and [Like] repeats on one model the scaling
+// found in another.
 //
-// [Find] gets a graph, which it only reads, and returns the values of that kind. [Scale] returns a new
-// graph with scaled tensors, which are computed when they are read; the caller must keep the original
-// open. [Like] repeats on one model the scaling found in another.
+// For activations, as cross-layer equalization and SmoothQuant do: [Regions] returns the activations that can be
+// divided by factors together, through all operators that commute with factors, with the stored tensors that
+// compensate them. [Apply] returns the scaled graph.
+//
+// Graphs are only read. The tensors of a new graph are computed when they are read; the caller must keep the
+// original open.
 package balance
 
 import (
@@ -29,9 +32,20 @@ type Group struct {
 
 // Part is a stored tensor. Channels lie Inner elements apart: elements i, i+Inner, …
 // i+(Channels-1)·Inner are of channels 0, 1, … Channels-1, then the channels repeat.
+//
+// The weight of a convolution in groups has Each channels in a group of Group elements.
 type Part struct {
-	Value *graph.Value
-	Inner int64
+	Value       *graph.Value
+	Inner       int64
+	Each, Group int64 // 0: there are no groups
+}
+
+// Channel is the channel of an element.
+func (p Part) Channel(element, channels int64) int64 {
+	if p.Group > 0 {
+		return element/p.Group*p.Each + element/p.Inner%p.Each
+	}
+	return element / p.Inner % channels
 }
 
 // Find returns the groups of the main graph.
@@ -88,7 +102,7 @@ func (f finder) readers(v *graph.Value) bool {
 		if !isProduct(u.Node) || u.Input != 0 || !f.readOnce(w) || len(w.Tensor.Dims) != 2 {
 			return false
 		}
-		p, k := Part{w, w.Tensor.Dims[1]}, w.Tensor.Dims[0]
+		p, k := Part{Value: w, Inner: w.Tensor.Dims[1]}, w.Tensor.Dims[0]
 		if u.Node.GetOpType() == "Gemm" && graph.IntAttribute(u.Node, "transB") != 0 {
 			p.Inner, k = 1, p.Inner
 		}
@@ -164,6 +178,6 @@ func (f finder) divide(v *graph.Value, at int) bool {
 	if last < 0 || dims[last] != f.group.Channels || slices.ContainsFunc(dims[:last], func(d int64) bool { return d != 1 }) {
 		return false
 	}
-	f.group.Divided = slices.Insert(f.group.Divided, at, Part{v, 1})
+	f.group.Divided = slices.Insert(f.group.Divided, at, Part{Value: v, Inner: 1})
 	return true
 }

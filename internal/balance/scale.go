@@ -28,12 +28,17 @@ func Scale(x *graph.Graph, groups []Group, factors [][]float32) (*graph.Graph, e
 			of[j] = usable(factors[i][j], divided[j])
 		}
 		for _, p := range g.Weights {
-			contents[p.Value.Name] = &content{of: p, factors: of}
+			contents[p.Value.Name] = &content{of: p.Value, by: []scaling{{p, of, false}}}
 		}
 		for _, p := range g.Divided {
-			contents[p.Value.Name] = &content{of: p, factors: of, divide: true}
+			contents[p.Value.Name] = &content{of: p.Value, by: []scaling{{p, of, true}}}
 		}
 	}
+	return withContents(x, contents)
+}
+
+// withContents returns a graph in which some stored tensors of the main graph have factors.
+func withContents(x *graph.Graph, contents map[string]*content) (*graph.Graph, error) {
 	c := x.Copy()
 	c.Own()
 	view, err := x.File.View(c.Proto, func(t *onnxpb.TensorProto) (*modelfile.Payload, error) {
@@ -43,14 +48,14 @@ func Scale(x *graph.Graph, groups []Group, factors [][]float32) (*graph.Graph, e
 			return nil, err
 		}
 		v := c.Value(t)
-		if v == nil || contents[v.Name] == nil || contents[v.Name].of.Value != v {
+		if v == nil || contents[v.Name] == nil || contents[v.Name].of != v {
 			return from, nil
 		}
 		made := contents[v.Name]
 		made.dtype = dtype.DType(t.GetDataType())
 		size := made.dtype.Bits() / 8
 		t.RawData = nil
-		return (&modelfile.Elements{From: from, In: size, Out: size, Make: made.scale}).Payload(), nil
+		return (&modelfile.Elements{From: from, In: size, Out: size, Make: made.make}).Payload(), nil
 	})
 	if err != nil {
 		return nil, err
@@ -95,35 +100,39 @@ func read(x *graph.Graph, v *graph.Value, n int64) ([]float32, error) {
 
 // content makes the content of a tensor with factors.
 type content struct {
-	of      Part
-	factors []float32
-	divide  bool
-	dtype   dtype.DType
+	of    *graph.Value
+	by    []scaling
+	dtype dtype.DType
 }
 
-// scale makes elements with factors.
-func (c *content) scale(dst, raw []byte, x []float32, first int64) {
+// scaling multiplies, or divides, the channels of a tensor by factors.
+type scaling struct {
+	Part
+	factors []float32
+	divide  bool
+}
+
+// make makes elements with factors.
+func (c *content) make(dst, raw []byte, x []float32, first int64) {
 	c.dtype.Decode(x, raw)
-	c.apply(x, first)
+	for _, s := range c.by {
+		s.apply(x, first)
+	}
 	c.dtype.Encode(dst, x)
 }
 
-// apply multiplies, or divides, the elements from first on by their factors.
-func (c *content) apply(x []float32, first int64) {
-	channel, beside := first/c.of.Inner%int64(len(c.factors)), first%c.of.Inner
-	for len(x) > 0 {
-		n := min(c.of.Inner-beside, int64(len(x)))
-		f := c.factors[channel]
+// apply scales the elements from first on.
+func (s scaling) apply(x []float32, first int64) {
+	for at := first; len(x) > 0; {
+		n := min(s.Inner-at%s.Inner, int64(len(x)))
+		f := s.factors[s.Channel(at, int64(len(s.factors)))]
 		for i := range x[:n] {
-			if c.divide {
+			if s.divide {
 				x[i] /= f
 			} else {
 				x[i] *= f
 			}
 		}
-		x, beside = x[n:], 0
-		if channel++; channel == int64(len(c.factors)) {
-			channel = 0
-		}
+		x, at = x[n:], at+n
 	}
 }
