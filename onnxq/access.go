@@ -3,7 +3,9 @@ package onnxq
 import (
 	"context"
 	"errors"
+	"slices"
 
+	"onnxquant/internal/balance"
 	"onnxquant/internal/convert"
 	"onnxquant/internal/discover"
 	"onnxquant/internal/graph"
@@ -32,7 +34,22 @@ func (m *Model) Folded() (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Model{s.Graph, s}, nil
+	return &Model{graph: s.Graph, folded: s}, nil
+}
+
+// Balanced returns the model with factors, as Options.Balance makes it. It shares the files of m: one of the two is
+// closed. Its plans are those of m with Options.Balance.
+func (m *Model) Balanced(exponents map[string][]int8) (*Model, error) {
+	if err := m.Opened(); err != nil {
+		return nil, err
+	}
+	x, err := balance.Apply(m.graph, exponents)
+	return &Model{x, m.folded, exponents}, err
+}
+
+// OfFile reports whether the file of the model has a value with this path. A folded model may have others.
+func (m *Model) OfFile(path string) bool {
+	return m.folded == nil || !slices.ContainsFunc(m.folded.New, func(v simplify.NewValue) bool { return v.Path == path })
 }
 
 // Stages returns the plan of the stages behind p.

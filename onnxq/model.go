@@ -14,6 +14,8 @@ import (
 type Model struct {
 	graph  *graph.Graph
 	folded *simplify.Model // nil if the graph is as the file has it
+
+	balance map[string][]int8 // exponents of factors that the graph has, or nil
 }
 
 // Open reads and checks the structure of the model at path. External data must be in the

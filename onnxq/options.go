@@ -106,6 +106,14 @@ type Options struct {
 	// nothing reads, go. The model computes the same.
 	Fold bool
 
+	// Balance divides the channels of activations by factors, which weights compensate: the model computes the
+	// same. It has the exponents of the factors by the name of the activation; a factor is 2^(exponent/8).
+	// sensitivity.Static finds them. The output records them, for verify.
+	Balance map[string][]int8
+
+	// NoBalance has sensitivity.Static find none.
+	NoBalance bool
+
 	// FixDims has sizes of dimensions, by their symbolic name or as INPUT:AXIS. The output declares them.
 	FixDims map[string]int64
 
@@ -289,6 +297,7 @@ func (o Options) resolve() (r convert.Options, err error) {
 			Names:         o.Names,
 		},
 		Fold:        o.Fold,
+		Balance:     o.Balance,
 		FixDims:     o.FixDims,
 		External:    write.External{When: cmp.Or(o.ExternalData, spec.ExternalAuto), Name: o.ExternalDataName, Shard: o.ShardSize},
 		Threads:     o.Threads,

@@ -176,7 +176,9 @@ func (m *Model) stages(opts Options, known *discover.Known) (*convert.Plan, conv
 		return nil, resolved, err
 	}
 	resolved.Discover.Known = known
-	resolved.Simplified = m.folded
+	if resolved.Simplified = m.folded; m.balance != nil {
+		resolved.Balance, resolved.Balanced = m.balance, m.graph
+	}
 	p, err := convert.NewPlan(m.graph, resolved)
 	return p, resolved, err
 }

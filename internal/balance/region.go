@@ -25,6 +25,7 @@ type Region struct {
 type Activation struct {
 	Value *graph.Value
 	Axis  Axis
+	Rank  int // number of axes; 0: unknown
 }
 
 // Operand is a stored tensor of a node, and the activation that the node makes or reads.
@@ -202,7 +203,7 @@ func (g *growing) join(v *graph.Value, axis Axis) bool {
 	}
 	g.axes[v] = axis
 	g.todo = append(g.todo, v)
-	g.region.Values = append(g.region.Values, Activation{v, axis})
+	g.region.Values = append(g.region.Values, Activation{v, axis, g.rank(v)})
 	return true
 }
 

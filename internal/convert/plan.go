@@ -17,6 +17,7 @@ import (
 
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/actpairs"
+	"onnxquant/internal/balance"
 	"onnxquant/internal/commit"
 	"onnxquant/internal/discover"
 	"onnxquant/internal/graph"
@@ -41,10 +42,12 @@ var ErrMemory = errors.New("too little memory")
 // Options say how a model is converted. They are resolved: defaults are filled in.
 type Options struct {
 	Discover    discover.Options
-	Fold        bool             // simplify the model first
-	Simplified  *simplify.Model  // the model as package simplify has made it already; or nil
-	FixDims     map[string]int64 // sizes of dimensions, see fixdim.Fix
-	Half        *half.Options    // nil: what is not quantized keeps its type
+	Fold        bool              // simplify the model first
+	Simplified  *simplify.Model   // the model as package simplify has made it already; or nil
+	Balance     map[string][]int8 // exponents of factors of activations, see balance.Apply
+	Balanced    *graph.Graph      // the model with these factors, if it is made already; or nil
+	FixDims     map[string]int64  // sizes of dimensions, see fixdim.Fix
+	Half        *half.Options     // nil: what is not quantized keeps its type
 	External    write.External
 	Threads     int     // 0: the number of CPUs
 	Memory      int64   // budget for buffers, in bytes
@@ -94,6 +97,9 @@ func NewPlan(x *graph.Graph, opts Options) (*Plan, error) {
 	if err := l.simplify(); err != nil {
 		return nil, err
 	}
+	if err := l.balance(); err != nil {
+		return nil, err
+	}
 	return l.plan()
 }
 
@@ -129,13 +135,14 @@ func (l planner) draft(except discover.Exceptions) (*Plan, error) {
 	p.Weights, p.losses = m.Weights, rewrite.Losses(m.Copy, ranBy(o.Target))
 	if l.opts.Provenance != nil {
 		step := *l.opts.Provenance
-		step.Folded = l.folded.Total()
+		step.Folded, step.Balanced = l.folded.Total(), len(l.opts.Balance)
 		step.Codes = codesOf(p.Weights)
 		if slices.ContainsFunc(step.Codes, func(c spec.StepCodes) bool { return c.Calibrated }) {
 			step.Data = l.found.codes.hash()
 		}
 		p.recorded = provenance.Add(m.Copy.Proto, step)
 	}
+	p.recorded += balance.Record(m.Copy.Proto, l.opts.Balance)
 	if p.Output, err = write.Collect(m.Copy); err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 
 	"onnxquant/calib"
 	"onnxquant/internal/actpairs"
+	"onnxquant/internal/balance"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/simplify"
 	"onnxquant/rules"
@@ -37,6 +38,16 @@ func (l *planner) simplify() (err error) {
 		with.Ranges, l.opts.Discover.Static = withNew(o.Ranges, s.New), &with
 	}
 	return nil
+}
+
+// balance gives activations factors, if that is asked for.
+func (l *planner) balance() (err error) {
+	if l.opts.Balanced != nil {
+		l.input = l.opts.Balanced
+		return nil
+	}
+	l.input, err = balance.Apply(l.input, l.opts.Balance)
+	return err
 }
 
 // checkRanges checks that ranges are of a graph.

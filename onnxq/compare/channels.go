@@ -27,6 +27,38 @@ func mayBeBalanced(record []spec.Step) bool {
 		slices.ContainsFunc(record, provenance.Calibrated)
 }
 
+// likeRecord returns a with the factors of channels that the record of b has. They are applied anew: whether a model with
+// factors computes what a does follows from its structure, not from the record. It notes the weights with factors.
+func (m *matcher) likeRecord(a, b *graph.Graph) (*graph.Graph, error) {
+	exponents := balance.Between(a.File.Proto, b.File.Proto)
+	x, err := balance.Apply(a, exponents)
+	if err != nil {
+		m.problem("the record of factors of channels: %v", err)
+		return a, nil
+	}
+	if len(exponents) > 0 {
+		m.note("%s of channels divided by factors, by which the weights behind are multiplied", english.Plural(len(exponents), "activation or group is", "activations or groups are"))
+	}
+	for _, r := range balance.Regions(a) {
+		if exponents[r.Name] == nil {
+			continue
+		}
+		for _, p := range slices.Concat(r.Divided, r.Multiplied) {
+			m.factor(p, r.Channels)
+		}
+	}
+	return x, nil
+}
+
+// factor notes that the channels of a weight have factors.
+func (m *matcher) factor(p balance.Part, channels int64) {
+	if m.factored == nil {
+		m.factored = map[string][]factored{}
+	}
+	key := keyOfValue(p.Value)
+	m.factored[key] = append(m.factored[key], factored{p, channels})
+}
+
 // balanced notes the groups of a whose channels are scaled in b. The factors were read off the divided
 // tensors; factors checks the weights.
 func (m *matcher) balanced(groups []balance.Group) {
@@ -34,10 +66,9 @@ func (m *matcher) balanced(groups []balance.Group) {
 		return
 	}
 	m.note("%s factors, by which the weights behind are multiplied", english.Plural(len(groups), "normalization is divided by", "normalizations are divided by"))
-	m.factored = map[string]factored{}
 	for _, g := range groups {
 		for _, w := range g.Weights {
-			m.factored[keyOfValue(w.Value)] = factored{w, g.Channels}
+			m.factor(w, g.Channels)
 		}
 	}
 }
@@ -79,19 +110,17 @@ func sizeOf(codes string) size {
 // factors reports a channel of quantized weight v, decoded, whose factor differs from the divisor of
 // its normalization.
 func (m *matcher) factors(v *graph.Value, x *lazy.Tensor, decoded elementReader, codes string) error {
-	f, there := m.factored[keyOfValue(v)]
-	if !there {
-		return nil
-	}
 	right := sizeOf(codes)
-	all, err := m.sumChannels(f, x, decoded)
-	if err != nil {
-		return err
-	}
-	for i := range all {
-		if c := &all[i]; c.misfit() > right.misfit && (c.gain() < right.least || c.gain() > right.most) {
-			m.problem("%s: channel %d is not scaled to match its normalization: times %.2g, it would match", msg.Quote(v.Path), i, c.gain())
-			break
+	for _, f := range m.factored[keyOfValue(v)] {
+		all, err := m.sumChannels(f, x, decoded)
+		if err != nil {
+			return err
+		}
+		for i := range all {
+			if c := &all[i]; c.misfit() > right.misfit && (c.gain() < right.least || c.gain() > right.most) {
+				m.problem("%s: channel %d is not scaled to match its normalization: times %.2g, it would match", msg.Quote(v.Path), i, c.gain())
+				return nil
+			}
 		}
 	}
 	return nil
@@ -112,7 +141,7 @@ func (m *matcher) sumChannels(f factored, x *lazy.Tensor, decoded elementReader)
 			return nil, err
 		}
 		for i := range n {
-			c, w, v := &all[(at+i)/f.Inner%f.channels], float64(p[i]), float64(q[i])
+			c, w, v := &all[f.Channel(at+i, f.channels)], float64(p[i]), float64(q[i])
 			c.n++
 			c.ww += w * w
 			c.wv += w * v

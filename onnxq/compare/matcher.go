@@ -35,7 +35,7 @@ type matcher struct {
 	compared map[string]bool               // by keyOfValue: whether a weight of b was compared
 	claimed  map[*graph.Value]*graph.Value // weight of b → the weight of a that it was compared with
 
-	factored map[string]factored // by keyOfValue: weights of a that have factors in b
+	factored map[string][]factored // by keyOfValue: weights of a that have factors in b
 
 	half               dtype.DType             // type that float32 became in b, or 0
 	rounds             func(path string) bool  // whether a stored value of a became half
@@ -123,7 +123,10 @@ func newMatcher(ctx context.Context, c *comparison) *matcher {
 // likeB returns a after the changes that a conversion to b makes before it quantizes: scaled channels,
 // half, a higher opset.
 func (m *matcher) likeB(a, b *graph.Graph, opaque map[string]bool) (*graph.Graph, error) {
-	x := a
+	x, err := m.likeRecord(a, b)
+	if err != nil {
+		return nil, err
+	}
 	if mayBeBalanced(provenance.Of(b.File.Proto)) {
 		scaled, groups, err := balance.Like(x, b)
 		if err != nil {

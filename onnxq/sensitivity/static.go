@@ -25,12 +25,13 @@ type StaticFit struct {
 // limits DefaultLimit. If nothing holds them, the error wraps ErrLimit, unless o.AllowFallback is set. o are the options of the conversion. A quarter of the samples is held out: damage is measured
 // there. Samples and outputs stay in memory, up to 512 MiB.
 func Static(ctx context.Context, path string, o onnxq.Options, opts calibrate.Options, limits Limits) (*StaticFit, error) {
+	o.Balance = nil // of other ranges
 	s := &static{path: path, data: opts, fit: &StaticFit{Options: o, Limits: limits}}
 	if !limits.given() {
 		s.fit.Limit = DefaultLimit
 	}
 	defer s.close()
-	for _, step := range []func(context.Context) error{s.open, s.ranges, s.mix} {
+	for _, step := range []func(context.Context) error{s.open, s.ranges, s.balance, s.mix} {
 		if err := step(ctx); err != nil {
 			return nil, err
 		}
@@ -68,18 +69,24 @@ func (s *static) open(ctx context.Context) (err error) {
 	return nil
 }
 
-// float opens the model, folded if the options say so. The values of the folded model are values of the model at
+// float opens the model, folded and with factors if the options say so. The values of the folded model are values of the model at
 // the path, which the samples run through.
 func (s *static) float() (*onnxq.Model, error) {
 	m, err := onnxq.Open(s.path)
-	if err != nil || !s.fit.Options.Fold {
-		return m, err
+	if err != nil {
+		return nil, err
 	}
-	folded, err := m.Folded()
+	made := m
+	if s.fit.Options.Fold {
+		made, err = m.Folded()
+	}
+	if err == nil {
+		made, err = withBalance(made, s.fit.Options)
+	}
 	if err != nil {
 		m.Close()
 	}
-	return folded, err
+	return made, err
 }
 
 // ranges finds the ranges of activations.
