@@ -108,6 +108,8 @@ type StaticActivations struct {
 	Coarse  []string `json:"coarse,omitempty"`   // in float because codes are too coarse for their ranges
 	NoRange []string `json:"no_range,omitempty"` // in float because they are infinite, NaN or empty
 
+	Balance *BalancedChannels `json:"balance,omitempty"` // nil: no activation can have factors of channels
+
 	Loss    OutputLoss `json:"loss"`          // of the output
 	All     OutputLoss `json:"loss_all"`      // if all have codes
 	Weights OutputLoss `json:"loss_weights"`  // of codes for weights alone, if that was measured
@@ -115,6 +117,14 @@ type StaticActivations struct {
 	Met     bool       `json:"limits_hold"`   // the limits hold
 	Engine  string     `json:"engine"`        // what ran the models
 	Method  string     `json:"ranges_method"` // how ranges were found
+}
+
+// BalancedChannels says what factors of channels gained: see Options.Balance.
+type BalancedChannels struct {
+	Of     int         `json:"of"`                    // activations, or groups of them, that can have factors
+	Places int         `json:"balanced"`              // those that have some
+	Before *OutputLoss `json:"loss_before,omitempty"` // without factors; nil: none promised a gain, so none were tried
+	After  *OutputLoss `json:"loss_after,omitempty"`  // with them
 }
 
 // OutputLoss is the difference between the outputs of two models, of the output with the largest one. What was not measured

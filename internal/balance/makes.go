@@ -12,14 +12,14 @@ func (g *growing) made(v *graph.Value, axis Axis) bool {
 	if n == nil {
 		return false
 	}
-	first := g.Outputs(n)[0] == v
+	first := g.x.Outputs(n)[0] == v
 	if from, last := normalization(n); from > 0 {
 		return first && g.normalized(n, from, last, v, axis)
 	}
 	if !graph.IsStandard(n.GetDomain()) || !first && n.GetOpType() != "Split" {
 		return false
 	}
-	input, last := func(i int) *graph.Value { return g.Source(n, i) }, Axis{Back: -1}
+	input, last := func(i int) *graph.Value { return g.x.Source(n, i) }, Axis{Back: -1}
 	switch op := n.GetOpType(); op {
 	case "Add", "Sub", "Sum", "Max", "Min", "Mean":
 		return g.summed(n, 0, axis, v)
@@ -81,7 +81,7 @@ func (g *growing) normalized(n *onnxpb.NodeProto, from, last int, v *graph.Value
 		return false
 	}
 	for i := from; i <= last; i++ {
-		if w := g.Source(n, i); (w != nil || i == from) && !g.divide(n, w, axis, v) {
+		if w := g.x.Source(n, i); (w != nil || i == from) && !g.divide(n, w, axis, v) {
 			return false
 		}
 	}
@@ -90,7 +90,7 @@ func (g *growing) normalized(n *onnxpb.NodeProto, from, last int, v *graph.Value
 
 // unread joins the input of a node with the factors that the node hands on to its output.
 func (g *growing) unread(n *onnxpb.NodeProto, axis Axis) bool {
-	v := g.Source(n, 0)
+	v := g.x.Source(n, 0)
 	if v == nil {
 		return false
 	}
@@ -112,12 +112,12 @@ func (g *growing) unread(n *onnxpb.NodeProto, axis Axis) bool {
 // back to a stored tensor.
 func (g *growing) scaled(n *onnxpb.NodeProto) int {
 	for i := range 2 {
-		if _, has := g.axes[g.Source(n, i)]; has {
+		if _, has := g.axes[g.x.Source(n, i)]; has {
 			return i
 		}
 	}
 	for i := range 2 {
-		if g.leadsBack(g.Source(n, i)) {
+		if g.leadsBack(g.x.Source(n, i)) {
 			return i
 		}
 	}
@@ -136,7 +136,7 @@ func (g *growing) leadsBack(v *graph.Value) bool {
 		if !homogeneous[v.Node.GetOpType()] && v.Node.GetOpType() != "Add" {
 			return false
 		}
-		v = g.Source(v.Node, 0)
+		v = g.x.Source(v.Node, 0)
 	}
 	return false
 }

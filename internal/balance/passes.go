@@ -3,6 +3,7 @@ package balance
 import (
 	"math"
 	"slices"
+	"strings"
 
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/graph"
@@ -23,7 +24,7 @@ var homogeneous = map[string]bool{
 // axis. It does not look at operators with several activations or with stored weights: see read and made.
 func (r *regions) through(n *onnxpb.NodeProto, axis Axis) (to Axis, ok bool) {
 	op := n.GetOpType()
-	v, out := r.Source(n, 0), r.Outputs(n)[0]
+	v, out := r.x.Source(n, 0), r.x.Outputs(n)[0]
 	if !homogeneous[op] || !graph.IsStandard(n.GetDomain()) || v == nil || out == nil {
 		return axis, false
 	}
@@ -86,7 +87,7 @@ func (r *regions) isRelu(n *onnxpb.NodeProto) bool {
 	for i, bound := range []*float32{&lo, &hi} {
 		if graph.HasInput(n, i+1) {
 			var ok bool
-			if *bound, ok = r.ConstantFloat(r.Source(n, i+1)); !ok {
+			if *bound, ok = r.x.ConstantFloat(r.x.Source(n, i+1)); !ok {
 				return false
 			}
 		}
@@ -147,15 +148,15 @@ func (r *regions) axes(n *onnxpb.NodeProto) ([]int64, bool) {
 	if a := graph.Attribute(n, "axes"); a != nil {
 		return a.GetInts(), len(a.GetInts()) > 0
 	}
-	axes, ok := r.ConstantInts(n, 1)
+	axes, ok := r.x.ConstantInts(n, 1)
 	return axes, ok && len(axes) > 0
 }
 
 // reshaped is through for a Reshape.
 func (r *regions) reshaped(n *onnxpb.NodeProto, front, rank int) (Axis, bool) {
-	v, out := r.Source(n, 0), r.Outputs(n)[0]
+	v, out := r.x.Source(n, 0), r.x.Outputs(n)[0]
 	channels := r.length(v, front-rank)
-	want, known := r.ConstantInts(n, 1)
+	want, known := r.x.ConstantInts(n, 1)
 	if !known || graph.IntAttribute(n, "allowzero") != 0 {
 		dims := r.shapes.Of(out)
 		same := front == rank-1 && len(dims) > 0 && channels > 0 && dims[len(dims)-1].Length == channels
@@ -207,7 +208,7 @@ func (r *regions) padsOthers(n *onnxpb.NodeProto, front, rank int) bool {
 	pads := graph.Attribute(n, "pads").GetInts()
 	if pads == nil {
 		var ok bool
-		if pads, ok = r.ConstantInts(n, 1); !ok || graph.HasInput(n, 3) {
+		if pads, ok = r.x.ConstantInts(n, 1); !ok || graph.HasInput(n, 3) {
 			return false
 		}
 	}
@@ -216,7 +217,7 @@ func (r *regions) padsOthers(n *onnxpb.NodeProto, front, rank int) bool {
 			return false
 		}
 		if graph.HasInput(n, 2) {
-			if with, ok := r.ConstantFloat(r.Source(n, 2)); !ok || with != 0 {
+			if with, ok := r.x.ConstantFloat(r.x.Source(n, 2)); !ok || with != 0 {
 				return false
 			}
 		}
@@ -232,7 +233,7 @@ func (r *regions) slicesOthers(n *onnxpb.NodeProto, front, rank int) bool {
 			return false
 		}
 		var ok bool
-		if axes, ok = r.ConstantInts(n, 3); !ok {
+		if axes, ok = r.x.ConstantInts(n, 3); !ok {
 			return false
 		}
 	}
@@ -245,20 +246,20 @@ func (r *regions) resizesOthers(n *onnxpb.NodeProto, out *graph.Value, front int
 	if mode == "tf_crop_and_resize" || graph.Attribute(n, "axes") != nil {
 		return false
 	}
-	v := r.Source(n, 0)
+	v := r.x.Source(n, 0)
 	back := front - r.rank(v)
 	if was := r.length(v, back); was > 0 && r.length(out, back) == was {
 		return true
 	}
 	input := 2
-	if n.GetOpType() == "Upsample" || r.Opset < 11 {
+	if n.GetOpType() == "Upsample" || r.x.Opset < 11 {
 		input = 1
 	}
-	scales := r.Source(n, input)
+	scales := r.x.Source(n, input)
 	if scales == nil || scales.Tensor == nil || scales.Tensor.GetDataType() != int32(onnxpb.TensorProto_FLOAT) {
 		return false
 	}
-	numbers, err := read(r.Graph, scales, int64(r.rank(v)))
+	numbers, err := read(r.x, scales, int64(r.rank(v)))
 	return err == nil && front < len(numbers) && numbers[front] == 1
 }
 
@@ -283,7 +284,7 @@ func (r *regions) length(v *graph.Value, back int) int64 {
 		if !keepsAxes[v.Node.GetOpType()] {
 			return 0
 		}
-		v = r.Source(v.Node, 0)
+		v = r.x.Source(v.Node, 0)
 	}
 	return 0
 }
@@ -314,27 +315,39 @@ func (r *regions) rank(v *graph.Value) int {
 	defer func() { r.depth-- }()
 	switch op := n.GetOpType(); {
 	case op == "Conv", op == "ConvTranspose":
-		if w := r.Source(n, 1); w != nil && w.Tensor != nil {
+		if w := r.x.Source(n, 1); w != nil && w.Tensor != nil {
 			return len(w.Tensor.GetDims())
 		}
-		return r.rank(r.Source(n, 0))
+		return r.rank(r.x.Source(n, 0))
 	case keepsAxes[op], op == "Pad", op == "Slice", op == "Resize", op == "Upsample", op == "Concat", op == "Split", op == "Expand":
-		return r.rank(r.Source(n, 0))
+		return r.rank(r.x.Source(n, 0))
 	case op == "Transpose":
 		if perm := graph.Attribute(n, "perm").GetInts(); perm != nil {
 			return len(perm)
 		}
-		return r.rank(r.Source(n, 0))
+		return r.rank(r.x.Source(n, 0))
 	case op == "Flatten", op == "Gemm":
 		return 2
 	case slices.Contains([]string{"Add", "Sub", "Mul", "Div", "MatMul"}, op):
-		a, b := r.rank(r.Source(n, 0)), r.rank(r.Source(n, 1))
+		a, b := r.rank(r.x.Source(n, 0)), r.rank(r.x.Source(n, 1))
 		if a == 0 || b == 0 {
 			return 0
 		}
 		return max(a, b)
+	case op == "Squeeze", op == "Unsqueeze", strings.HasPrefix(op, "Reduce"):
+		axes, ok := r.axes(n)
+		before := r.rank(r.x.Source(n, 0))
+		switch {
+		case !ok || before == 0:
+			return 0
+		case op == "Unsqueeze":
+			return before + len(axes)
+		case op == "Squeeze" || graph.IntAttributeOr(n, "keepdims", 1) == 0:
+			return before - len(axes)
+		}
+		return before
 	case op == "Reshape":
-		if want := r.shapes.Of(r.Source(n, 1)); len(want) == 1 {
+		if want := r.shapes.Of(r.x.Source(n, 1)); len(want) == 1 {
 			return int(want[0].Length)
 		}
 	}

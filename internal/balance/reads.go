@@ -11,10 +11,10 @@ import (
 // output of the node has them, too. It returns false if neither is so.
 func (g *growing) read(v *graph.Value, axis Axis, u graph.Use) bool {
 	n := u.Node
-	if !graph.IsStandard(n.GetDomain()) || len(g.Outputs(n)) == 0 {
+	if !graph.IsStandard(n.GetDomain()) || len(g.x.Outputs(n)) == 0 {
 		return false
 	}
-	out, input := g.Outputs(n)[0], func(i int) *graph.Value { return g.Source(n, i) }
+	out, input := g.x.Outputs(n)[0], func(i int) *graph.Value { return g.x.Source(n, i) }
 	switch op := n.GetOpType(); op {
 	case "Shape", "Size":
 		return true
@@ -71,7 +71,7 @@ func (g *growing) read(v *graph.Value, axis Axis, u graph.Use) bool {
 		return g.multiply(n, scale, v)
 	case "Split":
 		return u.Input == 0 && g.besides(n, v, axis) &&
-			!slices.ContainsFunc(g.Outputs(n), func(w *graph.Value) bool { return w != nil && !g.join(w, axis) })
+			!slices.ContainsFunc(g.x.Outputs(n), func(w *graph.Value) bool { return w != nil && !g.join(w, axis) })
 	}
 	to, ok := g.through(n, axis)
 	return u.Input == 0 && ok && g.join(out, to)
@@ -88,7 +88,7 @@ func (g *growing) factor(w *graph.Value, axis Axis) (Part, bool) {
 
 // convolved describes the weight of a convolution whose input has the factors.
 func (g *growing) convolved(n *onnxpb.NodeProto, axis Axis) (Part, bool) {
-	w := g.Source(n, 1)
+	w := g.x.Source(n, 1)
 	if w == nil || w.Tensor == nil {
 		return Part{}, false
 	}

@@ -60,8 +60,7 @@ func (a Axis) Of(dims []int64, channels int64) (inner int64) {
 // Regions returns the regions of the main graph, in its order. Factors of one region do not change what the other
 // regions are.
 func Regions(x *graph.Graph) (all []Region) {
-	f := &finder{x, graph.TrainedNames(x.File.Proto), nil}
-	r := &regions{finder: f, shapes: graph.NewShapes(x), seen: map[*graph.Value]bool{}}
+	r := &regions{x: x, stored: finder{x, graph.TrainedNames(x.File.Proto), nil}, shapes: graph.NewShapes(x), seen: map[*graph.Value]bool{}}
 	for _, n := range x.File.Proto.Graph.Node {
 		v, axis, channels := r.begin(n)
 		if v == nil || channels < 2 || r.seen[v] {
@@ -80,7 +79,8 @@ func Regions(x *graph.Graph) (all []Region) {
 
 // regions is what all searches for a region share.
 type regions struct {
-	*finder
+	x      *graph.Graph
+	stored finder
 	shapes *graph.Shapes
 	seen   map[*graph.Value]bool
 	depth  int
@@ -88,13 +88,13 @@ type regions struct {
 
 // begin returns an activation in whose channels a node makes numbers from a stored tensor, or nil.
 func (r *regions) begin(n *onnxpb.NodeProto) (v *graph.Value, axis Axis, channels int64) {
-	made := r.Outputs(n)
+	made := r.x.Outputs(n)
 	if len(made) == 0 || made[0] == nil {
 		return nil, axis, 0
 	}
 	v = made[0]
 	stored := func(input, axis int) int64 {
-		w := r.Source(n, input)
+		w := r.x.Source(n, input)
 		if w == nil || w.Tensor == nil {
 			return 0
 		}
@@ -130,7 +130,7 @@ func (r *regions) begin(n *onnxpb.NodeProto) (v *graph.Value, axis Axis, channel
 		return v, Axis{Back: -1}, stored(1, 1)
 	case "Mul":
 		for i := range min(2, len(n.Input)) {
-			if w := r.Source(n, i); w != nil && w.Tensor != nil {
+			if w := r.x.Source(n, i); w != nil && w.Tensor != nil {
 				if at := onlyAxis(w.Tensor.GetDims()); at < 0 {
 					return v, Axis{Back: at}, stored(i, at)
 				}
@@ -198,7 +198,7 @@ func (g *growing) join(v *graph.Value, axis Axis) bool {
 	if known, has := g.axes[v]; has {
 		return known == axis
 	}
-	if axis.Back >= 0 || v.Tensor != nil || v.Input || len(g.axes) >= mostValues || !g.inside(v) {
+	if axis.Back >= 0 || v.Tensor != nil || v.Input || len(g.axes) >= mostValues || !g.stored.inside(v) {
 		return false
 	}
 	g.axes[v] = axis
@@ -217,7 +217,7 @@ func (g *growing) keep(v *graph.Value) bool {
 
 // isPart reports whether the elements of a stored tensor can get factors.
 func (g *growing) isPart(v *graph.Value) bool {
-	return g.readOnce(v) && dtype.DType(v.Tensor.GetDataType()) == dtype.Float32
+	return g.stored.readOnce(v) && dtype.DType(v.Tensor.GetDataType()) == dtype.Float32
 }
 
 // part describes a stored tensor with channels along an axis, -1 is the last one. Spread channels have several
@@ -262,5 +262,5 @@ func (g *growing) added(n *onnxpb.NodeProto, v *graph.Value, axis Axis, makes *g
 
 // summed adds the inputs of a node from one on, of which each is divided.
 func (g *growing) summed(n *onnxpb.NodeProto, from int, axis Axis, makes *graph.Value) bool {
-	return !slices.ContainsFunc(g.Inputs(n)[from:], func(v *graph.Value) bool { return !g.added(n, v, axis, makes) })
+	return !slices.ContainsFunc(g.x.Inputs(n)[from:], func(v *graph.Value) bool { return !g.added(n, v, axis, makes) })
 }

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"onnxquant/formats/dtype"
+	"onnxquant/internal/balance"
 	"onnxquant/internal/buffer"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/modelfile"
@@ -32,7 +33,7 @@ type differ struct {
 }
 
 // records are the places of the records of conversions.
-var records = []string{fmt.Sprintf("metadata_prop %s", msg.Quote(provenance.Key)), fmt.Sprintf("metadata_prop %s", msg.Quote(written.Key))}
+var records = []string{fmt.Sprintf("metadata_prop %s", msg.Quote(provenance.Key)), fmt.Sprintf("metadata_prop %s", msg.Quote(balance.Key)), fmt.Sprintf("metadata_prop %s", msg.Quote(written.Key))}
 
 // add adds a change, unless it is in a record of conversions, which is not part of the model's
 // function.

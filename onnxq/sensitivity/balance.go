@@ -21,14 +21,6 @@ import (
 	"onnxquant/rules"
 )
 
-// Balanced says what factors of channels gained.
-type Balanced struct {
-	Of     int     // activations, or groups of them, whose channels can get factors
-	Places int     // that got some
-	Before float64 // damage of the outputs without factors, where some were tried
-	After  float64 // and with them
-}
-
 // balance gives the channels of activations factors, if the outputs are nearer to the float model's then. The ranges are
 // scaled with them.
 func (s *static) balance(ctx context.Context) error {
@@ -45,11 +37,12 @@ func (s *static) balance(ctx context.Context) error {
 		return err
 	}
 	defer held.Close()
-	if f.Balanced.Before, err = held.damageOfOutput(ctx, s.model, f.Options); err != nil {
+	before, err := held.lossOfOutput(ctx, s.model, f.Options)
+	if err != nil {
 		return err
 	}
-	f.Balanced.After = f.Balanced.Before
-	for n := len(b.chosen); n > 0 && f.Balanced.Places == 0; n /= 4 {
+	f.Balance.Before, f.Balance.After = &before, &before
+	for n := len(b.chosen); n > 0 && f.Balance.Places == 0; n /= 4 {
 		if err := b.try(ctx, held, b.chosen[:n]); err != nil {
 			return err
 		}
@@ -94,10 +87,10 @@ func (b *balancing) find(ctx context.Context) error {
 			list = append(list, observe.Channels{Name: a.Value.Name, N: r.Channels, Back: a.Axis.Back, Rank: a.Rank, Spread: a.Axis.Spread})
 		}
 	}
-	b.fit.Balanced.Of = len(b.regions)
 	if len(b.regions) == 0 {
 		return nil
 	}
+	b.fit.Balance = &onnxq.BalancedChannels{Of: len(b.regions)}
 	data := calibrate.New(b.path, b.data)
 	if err := data.Open(ctx); err != nil {
 		return err
@@ -196,13 +189,13 @@ func (b *balancing) try(ctx context.Context, held *Sensitivity, list []chosen) e
 	if err != nil {
 		return err
 	}
-	after, err := held.damageOfOutput(ctx, m, options)
-	if err != nil || !(after < b.fit.Balanced.After) {
+	after, err := held.lossOfOutput(ctx, m, options)
+	if err != nil || !(after.Damage < b.fit.Balance.Before.Damage) {
 		return err
 	}
 	options.Balance = exponents
 	b.fit.Options, b.static.model = options, m
-	b.fit.Balanced.Places, b.fit.Balanced.After = len(list), after
+	b.fit.Balance.Places, b.fit.Balance.After = len(list), &after
 	return nil
 }
 
@@ -223,18 +216,17 @@ func (b *balancing) scaleRange(r *rules.Ranges, v *graph.Value, exponents []int8
 	}
 }
 
-// facts tells what factors gained.
-func (b Balanced) facts(heldOut string) [][2]string {
-	const label = "balance"
+// balanceText says what factors gained.
+func (f *StaticFit) balanceText() string {
+	b := f.Balance
+	places := english.Plural(b.Of, "place", "")
 	switch {
-	case b.Of == 0:
-		return nil
-	case b.Places == 0 && b.Before == 0:
-		return [][2]string{{label, fmt.Sprintf("no factors of channels are needed (%s)", english.Plural(b.Of, "place", ""))}}
+	case b.Before == nil:
+		return fmt.Sprintf("no factors of channels are needed in %s", places)
 	case b.Places == 0:
-		return [][2]string{{label, fmt.Sprintf("no factors of channels, they do not lower the damage (%s)", english.Plural(b.Of, "place", ""))}}
+		return fmt.Sprintf("no factors of channels in %s: they do not lower the loss", places)
 	}
-	return [][2]string{{label, fmt.Sprintf("factors of channels in %d of %s: damage %.2g instead of %.2g on %s", b.Places, english.Plural(b.Of, "place", ""), b.After, b.Before, heldOut)}}
+	return fmt.Sprintf("factors of channels in %d of %s: damage %.2g, without them %.2g", b.Places, places, b.After.Damage, b.Before.Damage)
 }
 
 // withBalance returns the model with the factors of options.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"onnxquant/internal/balance"
 	"onnxquant/internal/testing/graphtext"
 	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
@@ -18,17 +19,7 @@ import (
 // An activation with an outlier channel stays in float if its codes do more damage than the limit allows.
 // The weight of its product still has codes.
 func TestStatic(t *testing.T) {
-	const (
-		values = "x:float[1,8] c:float[8]=100,1,1,1,1,1,1,1 w:float[8,8]=0.001,0.001,-0.001,0.001,0.001,-0.001,0.001,0.001,-1.0,-0.17,0.67,-0.67,0.17,1.0,-0.33,0.5,0.17,1.0,-0.33,0.5,-0.83,0.0,0.83,-0.5,-0.83,0.0,0.83,-0.5,0.33,-1.0,-0.17,0.67,0.33,-1.0,-0.17,0.67,-0.67,0.17,1.0,-0.33,-0.67,0.17,1.0,-0.33,0.5,-0.83,0.0,0.83,0.5,-0.83,0.0,0.83,-0.5,0.33,-1.0,-0.17,-0.5,0.33,-1.0,-0.17,0.67,-0.67,0.17,1.0"
-		nodes  = `
-			h = Add(x, x)
-			k = Mul(h, c)
-			m = MatMul(k, w)
-			y = Add(m, m)`
-	)
-	path := modeltest.Write(t, &testmodels.Model{Proto: graphtext.Model(t, 13, values, nodes, "y:float[1,8]")})
-	data := filepath.Join(t.TempDir(), "x.npy")
-	writeArray(t, data, 12, 8)
+	path, data := outlier(t)
 	m := modeltest.Open(t, path)
 	for _, c := range []struct {
 		limits sensitivity.Limits
@@ -38,7 +29,7 @@ func TestStatic(t *testing.T) {
 		{sensitivity.Limits{}, true, false}, {sensitivity.Limits{SQNR: new(1.0)}, false, false}, {sensitivity.Limits{SQNR: new(25.0)}, true, false},
 		{sensitivity.Limits{SQNR: new(200.0)}, true, true}, {sensitivity.Limits{Drop: new(1.0)}, false, false}, {sensitivity.Limits{KL: new(1.0)}, false, true},
 	} {
-		opts := onnxq.Options{Activations: spec.Static}
+		opts := onnxq.Options{Activations: spec.Static, NoBalance: true}
 		f, err := sensitivity.Static(t.Context(), path, opts, calibrate.Options{Data: []string{data}, Engine: "go"}, c.limits)
 		if c.fails {
 			if err == nil || c.limits.SQNR != nil && !errors.Is(err, sensitivity.ErrLimit) {
@@ -64,4 +55,40 @@ func TestStatic(t *testing.T) {
 			t.Errorf("w: %+v", p.Tensors[i])
 		}
 	}
+}
+
+// With factors of channels, the outlier does no damage, and the converted model has them.
+func TestStaticBalance(t *testing.T) {
+	path, data := outlier(t)
+	f, err := sensitivity.Static(t.Context(), path, onnxq.Options{Activations: spec.Static}, calibrate.Options{Data: []string{data}, Engine: "go"}, sensitivity.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b := f.Balance; b.Places != 1 || b.Of != 1 || b.After.Damage > 0.1*b.Before.Damage || f.All.Damage != b.After.Damage || len(f.Float) > 0 || len(f.Options.Balance) != 1 {
+		t.Errorf("%+v", f)
+	}
+	out := filepath.Join(t.TempDir(), "out.onnx")
+	if _, err := onnxq.Convert(t.Context(), path, out, f.Options); err != nil {
+		t.Fatal(err)
+	}
+	if got := balance.Recorded(modeltest.Read(t, out)); len(got["k"]) != 8 || got["k"][0] < balance.PerOctave {
+		t.Errorf("record %v", got)
+	}
+}
+
+// outlier writes a model of which an activation has a channel with outliers, and samples.
+func outlier(t *testing.T) (path, data string) {
+	t.Helper()
+	const (
+		values = "x:float[1,8] c:float[8]=100,1,1,1,1,1,1,1 w:float[8,8]=0.001,0.001,-0.001,0.001,0.001,-0.001,0.001,0.001,-1.0,-0.17,0.67,-0.67,0.17,1.0,-0.33,0.5,0.17,1.0,-0.33,0.5,-0.83,0.0,0.83,-0.5,-0.83,0.0,0.83,-0.5,0.33,-1.0,-0.17,0.67,0.33,-1.0,-0.17,0.67,-0.67,0.17,1.0,-0.33,-0.67,0.17,1.0,-0.33,0.5,-0.83,0.0,0.83,0.5,-0.83,0.0,0.83,-0.5,0.33,-1.0,-0.17,-0.5,0.33,-1.0,-0.17,0.67,-0.67,0.17,1.0"
+		nodes  = `
+			h = Add(x, x)
+			k = Mul(h, c)
+			m = MatMul(k, w)
+			y = Add(m, m)`
+	)
+	path = modeltest.Write(t, &testmodels.Model{Proto: graphtext.Model(t, 13, values, nodes, "y:float[1,8]")})
+	data = filepath.Join(t.TempDir(), "x.npy")
+	writeArray(t, data, 12, 8)
+	return path, data
 }

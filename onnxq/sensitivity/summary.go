@@ -40,6 +40,9 @@ func (f *StaticFit) Summary() (facts [][2]string) {
 			add("loss", "all in codes: %s; codes for weights alone: %s", lossText(f.All), lossText(f.Weights))
 		}
 	}
+	if f.Balance != nil {
+		add("balance", "%s", f.balanceText())
+	}
 	add("ranges", "%s, %s", f.Options.Ranges.Method, english.Plural(f.Samples, "sample", ""))
 	return facts
 }
