@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/layerfit"
 	"onnxquant/internal/operands"
 	"onnxquant/rules"
@@ -23,11 +24,33 @@ type Calibration interface {
 	Warnings() ([]string, error)
 	// Key returns equal strings for equal samples and equal runtimes.
 	Key(ctx context.Context) (string, error)
-	// Run runs several models, given by path, side by side. It runs them on the wanted samples, in
-	// the order of samples. It passes the named values of each model to do: inputs, outputs or
-	// inner values of the graph.
-	Run(ctx context.Context, models []string, names [][]string, wanted func(sample int) bool, do func(sample int, values [][]Value) error) error
+	// Run runs several models, or parts of models, side by side. It runs them on the wanted samples, in
+	// the order of samples. It passes the values of each part to do. If values cannot be kept, or are
+	// there no more, the error wraps ErrNotKept: the parts then begin at the inputs of the model.
+	Run(ctx context.Context, parts []Part, wanted func(sample int) bool, do func(sample int, values [][]Value) error) error
+	// Kept describes the values that Run kept in a folder.
+	Kept(folder string) ([]Kept, error)
 }
+
+// Part is a model, or a part of one, in a file. The values between two parts are kept in a folder, so that
+// calibration runs each node about twice, however deep the model is.
+type Part struct {
+	Path   string   // "" if all values are in From
+	Values []string // that are passed on: inputs, outputs or inner values of the graph
+	From   string   // folder with values of each sample, which the part takes as inputs; or ""
+	Keep   []string // values that are kept for the part behind this one
+	To     string   // folder for these, which exists
+}
+
+// Kept describes a value that is kept.
+type Kept struct {
+	Name string
+	Type dtype.DType
+	Rank int
+}
+
+// ErrNotKept is wrapped by errors of Calibration.Run about values that cannot be kept.
+var ErrNotKept = layerfit.ErrNotKept
 
 // Value is a tensor that a model computed.
 type Value struct {
@@ -46,8 +69,12 @@ func activationsOf(c Calibration) layerfit.Activations {
 	return activations{c}
 }
 
-func (a activations) Run(ctx context.Context, models []string, names [][]string, wanted func(sample int) bool, do func(sample int, values [][]operands.Value) error) error {
-	return a.Calibration.Run(ctx, models, names, wanted, func(sample int, values [][]Value) error {
+func (a activations) Run(ctx context.Context, parts []layerfit.Part, wanted func(sample int) bool, do func(sample int, values [][]operands.Value) error) error {
+	given := make([]Part, len(parts))
+	for i, p := range parts {
+		given[i] = Part(p)
+	}
+	return a.Calibration.Run(ctx, given, wanted, func(sample int, values [][]Value) error {
 		all := make([][]operands.Value, len(values))
 		for i, model := range values {
 			for _, v := range model {
@@ -56,6 +83,15 @@ func (a activations) Run(ctx context.Context, models []string, names [][]string,
 		}
 		return do(sample, all)
 	})
+}
+
+func (a activations) Kept(folder string) ([]layerfit.Kept, error) {
+	kept, err := a.Calibration.Kept(folder)
+	all := make([]layerfit.Kept, len(kept))
+	for i, k := range kept {
+		all[i] = layerfit.Kept(k)
+	}
+	return all, err
 }
 
 // checkCalibration refuses calibration data that no algorithm uses, and algorithms without the data

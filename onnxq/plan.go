@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -75,9 +76,9 @@ func (f Fallback) String() string { return f.text }
 // CalibrationCost estimates what calibration takes, without running the models.
 type CalibrationCost struct {
 	Groups  int     `json:"groups"`  // groups of layers that are calibrated at once
-	Runs    int     `json:"runs"`    // runs of models on all samples; a model is a part of the whole one or all of it
+	Runs    int     `json:"runs"`    // runs of the whole model on all samples, which parts of it add up to
 	Memory  int64   `json:"memory"`  // peak in bytes
-	Disk    int64   `json:"disk"`    // largest size in bytes of temporary files beside the output
+	Disk    int64   `json:"disk"`    // largest size in bytes of temporary files beside the output, without values between parts of the model
 	Seconds float64 `json:"seconds"` // rough estimate, without the runs
 }
 
@@ -219,7 +220,7 @@ func describe(p *convert.Plan, opts convert.Options) *Plan {
 		}
 	}
 	if c := p.CalibrationCost(); c != nil {
-		d.CalibrationCost = &CalibrationCost{c.Groups, c.Runs, c.Memory, c.Disk + 3*p.InBytes(), c.Time.Seconds()}
+		d.CalibrationCost = &CalibrationCost{c.Groups, int(math.Ceil(c.Runs)), c.Memory, c.Disk + 3*p.InBytes(), c.Time.Seconds()}
 	}
 	d.Decoded = decodedOf(p)
 	var bytes, elements int64 // of quantized tensors

@@ -226,7 +226,7 @@ func costFacts(c *onnxq.CalibrationCost, planned bool) []cli.Fact {
 	if planned {
 		time = fmt.Sprintf("about %.0f s and the time of the runs; ", math.Ceil(c.Seconds))
 	}
-	return []cli.Fact{{Label: "calibration", Text: fmt.Sprintf("codes of %s of layers, by %s of parts of the model over the samples; %sup to %s of memory, without that of the runs, and %s of disk",
+	return []cli.Fact{{Label: "calibration", Text: fmt.Sprintf("codes of %s of layers, by %s of the model over the samples, in parts; %sup to %s of memory, without that of the runs, and %s of disk, without values between parts",
 		english.Plural(c.Groups, "group", ""), english.Plural(c.Runs, "run", ""), time, cli.ByteSize(c.Memory), cli.ByteSize(c.Disk))}}
 }
 

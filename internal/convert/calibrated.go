@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -225,11 +226,48 @@ func (p *Plan) enableInterim(o *layerfit.Options, layers []layer) (remove func()
 	if err := os.Mkdir(folder, 0o700); err != nil {
 		return nil, err
 	}
-	o.Write = func(ctx context.Context, name string, found []*quantize.Found, values []string) (string, error) {
+	o.Write = func(ctx context.Context, name string, found []*quantize.Found, values []string, from string) (string, error) {
+		given, err := p.given(from)
+		if err != nil {
+			return "", err
+		}
+		values = slices.DeleteFunc(slices.Clone(values), func(name string) bool {
+			return slices.ContainsFunc(given, func(v graph.Given) bool { return v.Name == name })
+		})
+		if len(values) == 0 {
+			return "", nil
+		}
 		to := filepath.Join(folder, name+".onnx")
-		return to, p.interim(ctx, to, layers, found, values)
+		return to, p.interim(ctx, to, layers, found, values, given)
 	}
+	o.Cut = p.cutter(layers)
 	return func() error { return os.RemoveAll(folder) }, nil
+}
+
+// given returns the values that are kept in a folder, or none for "".
+func (p *Plan) given(folder string) (all []graph.Given, err error) {
+	if folder == "" {
+		return nil, nil
+	}
+	kept, err := p.opts.Calibration.Kept(folder)
+	for _, k := range kept {
+		all = append(all, graph.Given(k))
+	}
+	return all, err
+}
+
+// cutter returns a function that lists the values that cross the cut before the first product of some layers.
+func (p *Plan) cutter(layers []layer) func(of []int) ([]string, bool) {
+	x := p.opts.Discover.Observed
+	return func(of []int) ([]string, bool) {
+		first := math.MaxInt
+		for _, i := range of {
+			for _, n := range layers[i].nodes {
+				first = min(first, x.Position(n)[0])
+			}
+		}
+		return x.Crossing(first)
+	}
 }
 
 // calibration returns the options of a calibration that do not depend on files.
@@ -264,9 +302,12 @@ func (p *Plan) CalibrationCost() *layerfit.Cost {
 	if !p.calibrates() {
 		return nil
 	}
-	cost := layerfit.Estimate(fitted(p.layers()), p.calibration())
-	if o := p.calibration(); o.Algorithm == spec.AWQ {
+	layers, o := p.layers(), p.calibration()
+	o.Cut = p.cutter(layers)
+	cost := layerfit.Estimate(fitted(layers), o)
+	if o.Algorithm == spec.AWQ {
 		_, layers := p.balance()
+		o.Cut = p.cutter(layers)
 		cost.Add(layerfit.EstimateChannels(fitted(layers), o))
 	}
 	return &cost
@@ -277,6 +318,7 @@ type layer struct {
 	layerfit.Layer
 	value  *graph.Value
 	format spec.Format
+	nodes  []*onnxpb.NodeProto // of the products
 }
 
 // fitted returns layers in the type of package layerfit.
@@ -299,8 +341,9 @@ func (p *Plan) layers() (layers []layer) {
 	slices.SortStableFunc(which, func(a, b int) int { return slices.Compare(p.order(a), p.order(b)) })
 	for _, i := range which {
 		w := p.Weights[i]
-		l := layer{layerfit.Layer{Weight: p.weights[i]}, w.Value, w.Choice.Format}
+		l := layer{Layer: layerfit.Layer{Weight: p.weights[i]}, value: w.Value, format: w.Choice.Format}
 		for _, product := range w.Layers {
+			l.nodes = append(l.nodes, product.Node)
 			l.Products = append(l.Products, layerfit.Product{
 				Operation: product.Operation, Input: p.localName(product, product.Input), Initial: p.localName(product, product.Initial),
 				Output: p.localName(product, product.Output), Beside: p.localName(product, product.Beside),
@@ -329,12 +372,12 @@ func (p *Plan) order(weight int) (first []int) {
 	return first
 }
 
-// interim writes the part of the float model that computes some values. Weights with codes are
-// replaced by their decoded values.
-func (p *Plan) interim(ctx context.Context, path string, layers []layer, found []*quantize.Found, values []string) error {
+// interim writes the part of the float model that computes some values from those that are given. Weights
+// with codes are replaced by their decoded values.
+func (p *Plan) interim(ctx context.Context, path string, layers []layer, found []*quantize.Found, values []string, given []graph.Given) error {
 	x := p.opts.Discover.Observed
 	file := x.File
-	view, err := file.View(x.Only(values), func(t *onnxpb.TensorProto) (*modelfile.Payload, error) {
+	view, err := file.View(x.Only(values, given...), func(t *onnxpb.TensorProto) (*modelfile.Payload, error) {
 		for j, f := range found {
 			if w := layers[j].Weight; f != nil && layers[j].value.Tensor == t {
 				return modelfile.Computed(w.Decoded(f), w.SourceBytes()), nil

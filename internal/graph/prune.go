@@ -10,11 +10,12 @@ import (
 
 // Only returns a model whose outputs are some values, without the nodes and initializers that they do
 // not need. Each path is as Seen returns it, of an Observable value. A value in a branch becomes a
-// float32 output, which is empty if the branch does not run. The model shares all tensors with x, and
-// all nodes except Ifs.
-func (x *Graph) Only(paths []string) *onnxpb.ModelProto {
+// float32 output, which is empty if the branch does not run. Values of the main graph that are given
+// become inputs, and what only they need is left out, too. The model shares all tensors with x, and all
+// nodes except Ifs.
+func (x *Graph) Only(paths []string, given ...Given) *onnxpb.ModelProto {
 	m := x.File.Proto
-	p := &pruning{x, map[*onnxpb.GraphProto][]*leaving{}}
+	p := &pruning{x, map[*onnxpb.GraphProto][]*leaving{}, given}
 	var outputs []*onnxpb.ValueInfoProto
 	for _, path := range paths {
 		outputs = append(outputs, &onnxpb.ValueInfoProto{Name: &path})
@@ -63,6 +64,7 @@ func (x *Graph) homeOf(path string) *Scope {
 type pruning struct {
 	*Graph
 	lifted map[*onnxpb.GraphProto][]*leaving // by the branch that they leave, or that surrounds that branch
+	given  []Given                           // values of the main graph
 }
 
 // leaving is a value that leaves a branch.
@@ -96,8 +98,15 @@ func (p *pruning) graph(g *onnxpb.GraphProto, outputs []*onnxpb.ValueInfoProto) 
 			needed[l.name] = true
 		}
 	}
+	if g == p.File.Proto.Graph {
+		made.Input = slices.Clone(g.Input)
+		for _, v := range p.given {
+			made.Input = append(made.Input, v.info())
+		}
+	}
 	nodes, _ := Ordered(g.Node) // no error: New has looked for cycles
 	for _, n := range slices.Backward(nodes) {
+		p.forgetGiven(g, needed)
 		if n := p.node(n, needed); n != nil {
 			made.Node = append(made.Node, n)
 			needRead(needed, n)
@@ -115,6 +124,15 @@ func (p *pruning) graph(g *onnxpb.GraphProto, outputs []*onnxpb.ValueInfoProto) 
 		}
 	}
 	return made
+}
+
+// forgetGiven takes the values that are given from the needed ones of a graph.
+func (p *pruning) forgetGiven(g *onnxpb.GraphProto, needed map[string]bool) {
+	if g == p.File.Proto.Graph {
+		for _, v := range p.given {
+			delete(needed, v.Name)
+		}
+	}
 }
 
 // node returns a node, pruned, if any of its outputs is needed, else nil.

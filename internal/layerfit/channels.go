@@ -27,9 +27,12 @@ func Channels(ctx context.Context, layers []Layer, a Activations, o Options) ([]
 	c.Algorithm = spec.AWQ
 	factors := make([][]float32, len(layers))
 	groups := c.groups()
+	c.frontier = c.newFrontier(groups)
+	c.frontier.remove() // left by a process that died
+	defer c.frontier.remove()
 	sample := c.work(groups, allExponents)
 	for g, group := range groups {
-		sums, err := c.observe(ctx, group, func() { c.pace.addTime(&c.pace.running, sample[g]) })
+		sums, err := c.observe(ctx, g, group, func() { c.pace.addTime(&c.pace.running, sample[g]) })
 		if err != nil {
 			return nil, err
 		}
@@ -44,6 +47,7 @@ func Channels(ctx context.Context, layers []Layer, a Activations, o Options) ([]
 			}
 			sums[i] = nil
 		}
+		c.frontier.forget(g)
 	}
 	c.pace.end()
 	return factors, nil

@@ -35,20 +35,19 @@ func (c *calibration) check(ctx context.Context) error {
 			return err
 		}
 	}
-	var paths []string
+	var parts []Part
 	for name, found := range [][]*quantize.Found{nil, c.Found, mse} {
-		path, err := c.Write(ctx, []string{"float", "interim", "mse"}[name], found, c.Outputs)
+		path, err := c.Write(ctx, []string{floatModel, interimModel, "mse"}[name], found, c.Outputs, "")
 		if err != nil {
 			return err
 		}
-		paths = append(paths, path)
+		parts = append(parts, Part{Path: path, Values: c.Outputs})
 	}
 	c.Error.HeldOut = c.activations.Len() >= heldOutEvery
 	wanted := func(sample int) bool { return !c.Error.HeldOut || c.heldOut(sample, 0) }
-	names := [][]string{c.Outputs, c.Outputs, c.Outputs}
 	var squared, found, least float64 // outputs, and errors
 	samples := 0
-	err := c.activations.Run(ctx, paths, names, wanted, func(_ int, values [][]operands.Value) error {
+	err := c.activations.Run(ctx, parts, wanted, func(_ int, values [][]operands.Value) error {
 		samples++
 		defer c.pace.addTime(&c.pace.running, checkedModels)
 		for i, y := range values[0] {

@@ -11,7 +11,7 @@ import (
 // Cost is the cost of Run, without that of the process that runs the models.
 type Cost struct {
 	Groups int           // of layers
-	Runs   int           // of models, each up to the whole one, on all samples
+	Runs   float64       // on all samples: how often the whole model could run instead of the parts that do
 	Memory int64         // bytes at once
 	Disk   int64         // bytes of codes in temporary files, without parts of the model
 	Time   time.Duration // roughly
@@ -32,7 +32,7 @@ func Estimate(layers []Layer, o Options) Cost {
 	c := newCalibration(layers, nil, o)
 	cost := c.cost(c.passes)
 	if cost.Groups > 0 {
-		cost.Runs += 3 // the check of the outputs, on some samples
+		cost.Runs += checkedModels / float64(heldOutEvery)
 	}
 	for _, l := range layers {
 		w, bytes := l.Weight, int64(5) // of scales and zero points of a block
@@ -53,13 +53,11 @@ func EstimateChannels(layers []Layer, o Options) Cost {
 
 // cost adds up the cost of all groups. passes is how often a Hessian is multiplied by a weight.
 func (c *calibration) cost(passes func(*quantize.Weight) float64) (cost Cost) {
-	models := 1 // that run for a group
-	if c.Algorithm == spec.Best {
-		models = 2
-	}
 	var products float64
-	for _, group := range c.groups() {
-		cost.Groups, cost.Runs = cost.Groups+1, cost.Runs+models
+	groups := c.groups()
+	sample := c.samples(groups)
+	for i, group := range groups {
+		cost.Groups, cost.Runs = cost.Groups+1, cost.Runs+sample[i]
 		var sums, most int64
 		for _, in := range group {
 			k := c.layers[in.layers[0]].Weight.K

@@ -8,9 +8,9 @@ import (
 	"onnxquant/internal/quantize"
 )
 
-// group finds the codes of a group of layers. sample is how much a sample counts in its progress.
-func (c *calibration) group(ctx context.Context, group []*inputs, sample float64) error {
-	sums, err := c.observe(ctx, group, func() { c.pace.addTime(&c.pace.running, sample) })
+// group finds the codes of a group of layers, by its number. sample is how much a sample counts in its progress.
+func (c *calibration) group(ctx context.Context, number int, group []*inputs, sample float64) error {
+	sums, err := c.observe(ctx, number, group, func() { c.pace.addTime(&c.pace.running, sample) })
 	if err != nil {
 		return err
 	}

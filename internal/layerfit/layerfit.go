@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/operands"
 	"onnxquant/internal/quantize"
 	"onnxquant/internal/work"
@@ -26,10 +27,31 @@ type Activations interface {
 	Len() int
 	// Key is the same for the same samples, and what runs models on them.
 	Key(ctx context.Context) (string, error)
-	// Run runs several models, given by their paths, side by side on the wanted samples, in order. It
-	// hands on the named values of each model: inputs, outputs or values inside the graph.
-	Run(ctx context.Context, models []string, names [][]string, wanted func(sample int) bool, do func(sample int, values [][]operands.Value) error) error
+	// Run runs several models, or parts of models, side by side on the wanted samples, in order, and hands
+	// on the values of each. Its error wraps ErrNotKept if values could not be kept, or are there no more.
+	Run(ctx context.Context, parts []Part, wanted func(sample int) bool, do func(sample int, values [][]operands.Value) error) error
+	// Kept describes the values that are kept in a folder.
+	Kept(folder string) ([]Kept, error)
 }
+
+// Part is a model, or a part of one, that runs on samples.
+type Part struct {
+	Path   string   // "" if all values are in From
+	Values []string // that are handed on: inputs, outputs or values inside of the graph
+	From   string   // folder with values that were kept, which the part takes as inputs; or ""
+	Keep   []string // values that are kept for the part behind this one
+	To     string   // folder for these
+}
+
+// Kept describes a value that is kept.
+type Kept struct {
+	Name string
+	Type dtype.DType
+	Rank int
+}
+
+// ErrNotKept is wrapped by errors about values that could not be kept, or are there no more.
+var ErrNotKept = errors.New("the values between two parts of the model are not there")
 
 // Layer is a weight, seen as a matrix, with the products that it is a factor of.
 type Layer struct {
@@ -70,8 +92,14 @@ type Options struct {
 	// Write writes the part of the model that computes some values, with the codes found so far
 	// decoded, and returns its path. A file written before under the same name is replaced. found is
 	// nil for layers without codes; if it is nil altogether, Write writes the float model.
-	Write   func(ctx context.Context, name string, found []*quantize.Found, values []string) (path string, err error)
+	// from, if not "", is a folder with values that are kept and need not be computed. If nothing else is
+	// wanted, path is "".
+	Write   func(ctx context.Context, name string, found []*quantize.Found, values []string, from string) (path string, err error)
 	Outputs []string // of the model, by which it is checked at the end
+
+	// Cut lists the values that nodes behind the first product of some layers need from the nodes before
+	// it. It returns false if the model cannot be cut there.
+	Cut func(layers []int) ([]string, bool)
 
 	// Progress, if not nil, is called with the time spent and the estimated total time, in
 	// nanoseconds. The estimate changes.
@@ -131,19 +159,24 @@ func Run(ctx context.Context, layers []Layer, a Activations, o Options) (_ *Resu
 	c := newCalibration(layers, a, o)
 	c.Result = r
 	all := c.groups()
+	c.frontier = c.newFrontier(all)
+	if before.Groups == 0 {
+		c.frontier.remove() // left by a process that died
+	}
 	sample := c.work(all, c.passes)
 	c.pace.running.all += checkedModels * float64(c.checkedSamples())
 	for i, group := range all {
 		if groups < before.Groups {
 			c.recall(group, before)
 			c.skip(group, sample[i])
-		} else if err := c.group(ctx, group, sample[i]); err != nil {
+		} else if err := c.group(ctx, i, group, sample[i]); err != nil {
 			return nil, err
 		}
 		groups++
 		if err := s.note(c.record(groups)); err != nil {
 			return nil, err
 		}
+		c.frontier.forget(i)
 	}
 	if err := c.check(ctx); err != nil {
 		return nil, err
@@ -160,6 +193,7 @@ type calibration struct {
 	layers      []Layer
 	workers     int
 	pace        *pace
+	frontier    *frontier
 }
 
 func newCalibration(layers []Layer, a Activations, o Options) *calibration {
@@ -209,7 +243,7 @@ func (c *calibration) groups() (groups [][]*inputs) {
 	return groups
 }
 
-// maxGroups is how many groups of layers are done in sequence at most. Each takes a run of two
+// maxGroups is how many groups of layers are done in sequence at most. Each takes a run of parts of two
 // models on all samples.
 const maxGroups = 32
 

@@ -2,6 +2,7 @@ package layerfit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -23,19 +24,28 @@ func (c *calibration) heldOut(sample, row int) bool {
 
 // observe runs the models over the samples and adds up the moments of a group, by inputs and part. It calls seen
 // after each sample.
-func (c *calibration) observe(ctx context.Context, group []*inputs, seen func()) ([][]*moments, error) {
+func (c *calibration) observe(ctx context.Context, number int, group []*inputs, seen func()) ([][]*moments, error) {
+	all, err := c.observeFrom(ctx, number, group, seen)
+	if errors.Is(err, ErrNotKept) {
+		c.frontier.giveUp()
+		return c.observeFrom(ctx, number, group, seen)
+	}
+	return all, err
+}
+
+func (c *calibration) observeFrom(ctx context.Context, number int, group []*inputs, seen func()) ([][]*moments, error) {
 	all := make([][]*moments, len(group))
 	var float, interim names
 	for i, in := range group {
 		all[i] = c.noMoments(in)
 		c.addNames(in, &float, &interim)
 	}
-	models, wanted, err := c.models(ctx, float, interim)
+	parts, err := c.parts(ctx, number, float, interim)
 	if err != nil {
 		return nil, err
 	}
 	every := func(int) bool { return true }
-	err = c.activations.Run(ctx, models, wanted, every, func(index int, values [][]operands.Value) error {
+	err = c.activations.Run(ctx, parts, every, func(index int, values [][]operands.Value) error {
 		s := &sample{index, float.finder(values[len(values)-1]), interim.finder(values[0])} // float may be empty
 		for i, in := range group {
 			if err := c.addSample(ctx, in, all[i], s); err != nil {
@@ -84,19 +94,28 @@ func (c *calibration) addNames(in *inputs, float, interim *names) {
 	}
 }
 
-// models writes the models that compute the named values: the interim model, then the float model if
-// any value is needed from it.
-func (c *calibration) models(ctx context.Context, float, interim names) (paths []string, wanted [][]string, err error) {
+// parts writes the parts of models that compute the named values for a group: of the interim model, then of the
+// float model if any value is needed from it.
+func (c *calibration) parts(ctx context.Context, number int, float, interim names) ([]Part, error) {
+	first, err := c.part(ctx, number, interimModel, interim)
+	if err != nil || c.Algorithm != spec.Best {
+		return []Part{first}, err
+	}
+	second, err := c.part(ctx, number, floatModel, float)
+	return []Part{first, second}, err
+}
+
+func (c *calibration) part(ctx context.Context, number int, model string, values names) (p Part, err error) {
 	var found []*quantize.Found
-	if c.Algorithm == spec.Best {
+	if model == interimModel && c.Algorithm == spec.Best {
 		found = c.Found
 	}
-	path, err := c.Write(ctx, "interim", found, interim)
-	if err != nil || len(float) == 0 {
-		return []string{path}, [][]string{interim}, err
+	if p, err = c.frontier.part(number, model); err != nil {
+		return p, err
 	}
-	whole, err := c.Write(ctx, "float", nil, float)
-	return []string{path, whole}, [][]string{interim, float}, err
+	p.Values = values
+	p.Path, err = c.Write(ctx, model, found, slices.Concat(values, p.Keep), p.From)
+	return p, err
 }
 
 // names are names of values, each once.

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"onnxquant/internal/quantize"
-	"onnxquant/spec"
 )
 
 // pace estimates the progress of a calibration in time. The rate so far predicts the remaining time.
@@ -60,29 +59,49 @@ func (p *pace) end() {
 }
 
 // work adds up the work of all groups. passes is the number of times that the Hessian is multiplied by
-// a weight. sample is, for each group, the work of a run on one sample. A run stops after the layers
-// of its group; half of its time is assumed to be the same for every group.
+// a weight. sample is, for each group, the work of its parts on one sample, in runs of the whole model.
 func (c *calibration) work(groups [][]*inputs, passes func(*quantize.Weight) float64) (sample []float64) {
-	var all, behind float64
-	for _, l := range c.layers {
-		all += float64(l.Weight.Elements())
-	}
-	models := 1.0
-	if c.Algorithm == spec.Best {
-		models = 2
-	}
-	for _, group := range groups {
+	sample = c.samples(groups)
+	for i, group := range groups {
 		for _, in := range group {
-			for _, i := range in.layers {
-				behind += float64(c.layers[i].Weight.Elements())
-				c.pace.fitting.all += c.products(i, passes)
+			for _, l := range in.layers {
+				c.pace.fitting.all += c.products(l, passes)
 			}
 		}
-		sample = append(sample, models*(1+behind/all)/2)
-		c.pace.running.all += sample[len(sample)-1] * float64(c.activations.Len())
+		c.pace.running.all += sample[i] * float64(c.activations.Len())
 	}
 	c.pace.fitting.each = time.Duration(float64(time.Second) / perSecond / float64(c.workers))
 	return sample
+}
+
+// samples returns, for each group, the work of its parts on one sample, in runs of the whole model. The weights
+// of a part stand for its work: the parts reach from the cut that they begin at to the layers of the group.
+// The part of a model that cannot be cut begins at the inputs.
+func (c *calibration) samples(groups [][]*inputs) []float64 {
+	before := make([]float64, len(groups)+1) // weights before each group
+	for i, group := range groups {
+		before[i+1] = before[i]
+		for _, in := range group {
+			for _, l := range in.layers {
+				before[i+1] += float64(c.layers[l].Weight.Elements())
+			}
+		}
+	}
+	frontier := c.frontier
+	if frontier == nil {
+		frontier = c.newFrontier(groups)
+	}
+	work := make([]float64, len(groups))
+	for i := range groups {
+		for _, model := range c.models() {
+			from, _ := frontier.ends(i, model)
+			if from < 0 || !frontier.cuts[from].useful() {
+				from = 0
+			}
+			work[i] += (before[i+1] - before[from]) / before[len(groups)]
+		}
+	}
+	return work
 }
 
 // skip subtracts the work of a group whose codes are already known.

@@ -106,6 +106,7 @@ func (s *store) close(keep bool) error {
 	if keep {
 		return err
 	}
+	os.RemoveAll(path + keptSuffix)
 	os.Remove(recordPath(path) + ".new")
 	os.Remove(recordPath(path))
 	return errors.Join(err, os.Remove(path))

@@ -20,10 +20,10 @@ type overflowing struct {
 	everywhere bool // else on the first sample alone
 }
 
-func (o *overflowing) Run(ctx context.Context, models []string, names [][]string, wanted func(sample int) bool, do func(sample int, values [][]onnxq.Value) error) error {
+func (o *overflowing) Run(ctx context.Context, parts []onnxq.Part, wanted func(sample int) bool, do func(sample int, values [][]onnxq.Value) error) error {
 	first := true
-	return o.Data.Run(ctx, models, names, wanted, func(sample int, values [][]onnxq.Value) error {
-		if len(models) == 3 && (first || o.everywhere) {
+	return o.Data.Run(ctx, parts, wanted, func(sample int, values [][]onnxq.Value) error {
+		if len(parts) == 3 && (first || o.everywhere) {
 			values[1][0].Data[0] = float32(math.NaN())
 		}
 		first = false
