@@ -25,7 +25,7 @@ type product struct {
 
 // product describes a node as a product; nil if it is none that can take factors.
 func (f *finder) product(n *onnxpb.NodeProto) *product {
-	if !graph.IsStandard(n.GetDomain()) || len(n.Output) != 1 || f.taken[f.Number(n)] {
+	if !graph.IsStandard(n.GetDomain()) || len(n.Output) != 1 || n.Output[0] == "" || f.taken[f.Number(n)] {
 		return nil
 	}
 	p := &product{node: n, bias: 2}
