@@ -19,6 +19,8 @@ type product struct {
 
 	// Channels of the elements of the weight. Elements of a row are for the same channels.
 	row         int64 // elements of a row
+	alike       int64 // rows in a row for the same channel of the output
+	turns       bool  // each element is for the next channel of the output
 	out, in     int64 // numbers of channels of the output and of the input
 	outOf, inOf func(row int64) int64
 }
@@ -28,7 +30,7 @@ func (f *finder) product(n *onnxpb.NodeProto) *product {
 	if !graph.IsStandard(n.GetDomain()) || len(n.Output) != 1 || n.Output[0] == "" || f.taken[f.Number(n)] {
 		return nil
 	}
-	p := &product{node: n, bias: 2}
+	p := &product{node: n, bias: 2, alike: 1}
 	var ok bool
 	switch n.GetOpType() {
 	case "Conv", "ConvTranspose":
@@ -77,7 +79,7 @@ func (f *finder) convolution(p *product) bool {
 	p.axis = p.rank - 2
 	each := first / groups
 	if n.GetOpType() == "Conv" {
-		p.out, p.in = first, groups*second
+		p.out, p.in, p.alike = first, groups*second, second
 		p.outOf = func(row int64) int64 { return row / second }
 		p.inOf = func(row int64) int64 { return row/second/each*second + row%second }
 		return true
@@ -117,9 +119,9 @@ func (p *product) matrix(transposed bool) {
 	p.row, p.in, p.out = 1, p.weight.dims[0], p.weight.dims[1]
 	n := p.weight.dims[1]
 	quotient, rest := func(row int64) int64 { return row / n }, func(row int64) int64 { return row % n }
-	p.inOf, p.outOf = quotient, rest
+	p.inOf, p.outOf, p.turns = quotient, rest, true
 	if transposed {
-		p.in, p.out, p.inOf, p.outOf = p.out, p.in, rest, quotient
+		p.in, p.out, p.inOf, p.outOf, p.alike, p.turns = p.out, p.in, rest, quotient, n, false
 	}
 }
 
