@@ -54,7 +54,7 @@ func (m *marking) madeBy(v *graph.Value) *onnxpb.NodeProto {
 // scores returns the arguments of Softmax, and the terms of sums that are arguments of Softmax.
 func (m *marking) scores() map[*graph.Value]bool {
 	found := map[*graph.Value]bool{}
-	for _, n := range slices.Backward(m.x.File.Proto.Graph.Node) {
+	for _, n := range slices.Backward(m.nodes) {
 		op := n.GetOpType()
 		on := (slices.Contains(moves, op) || slices.Contains(adds, op)) && slices.ContainsFunc(m.x.Outputs(n), func(v *graph.Value) bool { return found[v] })
 		if on || isSoftmax(n) {

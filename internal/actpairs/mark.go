@@ -14,9 +14,9 @@ func (m *marking) stored(v *graph.Value) bool {
 	return v != nil && v.Tensor != nil && (!v.Input || v.MustBeInput)
 }
 
-// takes reports whether a value can be quantized: it is a float32 tensor of the main graph.
+// takes reports whether a value can be quantized: it is a float32 tensor of a graph that is quantized.
 func (m *marking) takes(v *graph.Value) bool {
-	if v == nil || v.Unusual() != nil || m.main.Values[v.Name] != v {
+	if v == nil || v.Unusual() != nil || !m.isOpen(v) {
 		return false
 	}
 	if v.Tensor != nil {
@@ -124,7 +124,7 @@ func (m *marking) remove(n *onnxpb.NodeProto) bool {
 	if m.opts.Activations.Symmetric || m.opts.Placement.KeepClips || !m.takes(out) || m.stored(in) {
 		return false
 	}
-	if len(in.Uses) != 1 || in.Output || in.Node == nil || m.captured(out) {
+	if len(in.Uses) != 1 || in.Output || in.Node == nil || m.captured(out) || m.homeOf(in) != m.homeOf(out) {
 		return false
 	}
 	if lo, hi, ok := m.rangeOf(out); !ok || !m.clipsTo(n, lo, hi) {
@@ -136,10 +136,9 @@ func (m *marking) remove(n *onnxpb.NodeProto) bool {
 	return true
 }
 
-// captured reports whether a body of If, Loop or Scan reads a value of the main graph, which is a float
-// there.
+// captured reports whether a body of If, Loop or Scan reads a value from outside, which is a float there.
 func (m *marking) captured(v *graph.Value) bool {
-	return slices.ContainsFunc(v.Yields(), func(y graph.Yield) bool { return y.Owner != nil }) || slices.ContainsFunc(v.Uses, func(u graph.Use) bool { return m.x.Home(u.Node) != m.main })
+	return slices.ContainsFunc(v.Yields(), func(y graph.Yield) bool { return y.Owner != nil }) || slices.ContainsFunc(v.Uses, func(u graph.Use) bool { return m.x.Home(u.Node) != m.homeOf(v) })
 }
 
 // rangeOf returns the range of an activation.

@@ -27,7 +27,7 @@ type Options struct {
 	Keeps       func(v *graph.Value) bool      // whether a stored tensor stays in float
 }
 
-// Plan says which values of the main graph are quantized.
+// Plan says which values are quantized: of the main graph, and of bodies of If whose values have ranges.
 type Plan struct {
 	Tensors []*Tensor
 	Biases  []*Bias
@@ -36,7 +36,11 @@ type Plan struct {
 
 	found  map[*graph.Value]*Tensor
 	biases map[*graph.Value]*Bias
+	open   map[*graph.Scope]bool
 }
+
+// Open reports whether values of a scope may be quantized.
+func (p *Plan) Open(s *graph.Scope) bool { return p.open[s] }
 
 // Tensor is a quantized value: an activation or the content of a stored tensor.
 type Tensor struct {
@@ -110,20 +114,21 @@ func Find(x *graph.Graph, opts Options) (*Plan, error) {
 	m := &marking{
 		x: x, opts: opts, types: half.Types(x), opset: x.Opset, main: x.Scope(x.File.Proto.Graph),
 		tensors: map[*graph.Value]*Tensor{}, replaced: map[*graph.Value]*graph.Value{}, taken: map[*graph.Value]bool{}, followed: map[*graph.Value]bool{},
-		ranges: map[*graph.Value]*graph.Value{}, fixed: map[*graph.Value]fixedRange{},
+		ranges: map[*graph.Value]*graph.Value{}, fixed: map[*graph.Value]fixedRange{}, open: map[*graph.Scope]bool{},
 	}
+	m.enter(m.main)
 	switch {
 	case opts.Activations.Type.Bits() == 16:
 		m.opset = max(m.opset, wideOpset)
 	default:
 		m.opset = max(m.opset, leastOpset)
 	}
-	for _, n := range x.File.Proto.Graph.Node {
+	for _, n := range m.nodes {
 		if m.selected(n) {
 			m.narrow(n)
 		}
 	}
-	for _, n := range x.File.Proto.Graph.Node {
+	for _, n := range m.nodes {
 		if m.selected(n) {
 			ruleOf(opts.Placement, n)(m, n)
 		}
@@ -145,6 +150,8 @@ type marking struct {
 	types    func(*graph.Value) dtype.DType
 	opset    int64
 	main     *graph.Scope
+	open     map[*graph.Scope]bool         // the main graph, and the bodies of If that are quantized
+	nodes    []*onnxpb.NodeProto           // of these
 	ranges   map[*graph.Value]*graph.Value // value → value whose range it has
 	fixed    map[*graph.Value]fixedRange
 	order    []*graph.Value
@@ -165,7 +172,7 @@ func (m *marking) selected(n *onnxpb.NodeProto) bool {
 
 // finish computes the scales and zero points of activations, and settles biases.
 func (m *marking) finish() (*Plan, error) {
-	p := &Plan{Removed: m.removed, found: map[*graph.Value]*Tensor{}, biases: map[*graph.Value]*Bias{}}
+	p := &Plan{open: m.open, Removed: m.removed, found: map[*graph.Value]*Tensor{}, biases: map[*graph.Value]*Bias{}}
 	for _, v := range m.order {
 		t := m.tensors[v]
 		if t == nil {

@@ -50,7 +50,7 @@ func (w *Weight) Bytes() (n int64) {
 // Quantize makes the structure in which weights are quantized as decided. Activations are quantized
 // as planned; nil means not at all.
 func Quantize(x *graph.Graph, decisions []*discover.Decision, activations *actpairs.Plan) (*Model, error) {
-	r := &rewriting{copy: x.Copy(), replaced: map[*graph.Value]*replacement{}, dropped: map[*graph.Value]bool{}, decoded: map[string]string{}, undeclared: map[string]bool{}, declared: map[string]bool{}}
+	r := &rewriting{copy: x.Copy(), replaced: map[*graph.Value]*replacement{}, dropped: map[*graph.Value]bool{}, decoded: map[string]string{}, bodies: map[int]*form.Builder{}, undeclared: map[string]bool{}, declared: map[string]bool{}}
 	operators := form.OperatorsOf(r.copy)
 	need, err := r.prepare(operators, decisions, activations)
 	if err != nil {
@@ -70,7 +70,7 @@ func Quantize(x *graph.Graph, decisions []*discover.Decision, activations *actpa
 		return nil, err
 	}
 	operators.Show()
-	undeclare(r.copy.Proto.Graph, r.declared)
+	r.undeclare(r.declared)
 	r.rewriteGraph(r.copy.Proto.Graph)
 	for _, f := range growing {
 		r.rewriteFunction(f)
@@ -91,6 +91,7 @@ type rewriting struct {
 	inFunction []bool // by index of the function: it contains a weight
 
 	placed  *form.Builder         // tensors and nodes of activations and biases
+	bodies  map[int]*form.Builder // the same of bodies of If, by number of the graph
 	dropped map[*graph.Value]bool // initializers that are removed without a replacement
 
 	decoded map[string]string // value that will be decoded from codes → what the codes are made of
@@ -103,6 +104,7 @@ type replacement struct {
 	decision *discover.Decision
 	form     *form.Weight
 	decoder  *form.Builder // tensors and nodes, for the styles nbits, dynamic and static
+	beside   *form.Builder // of the body that reads the weight, for the style static; nil: where the weight is
 	output   string        // name of the decoded weight, for the style qdq
 	tensors  form.Tensors
 	growth   form.Footprint // see Weight
@@ -136,6 +138,9 @@ func (r *rewriting) prepare(operators *form.Operators, decisions []*discover.Dec
 		case spec.StyleStatic:
 			w.decoder = form.NewBuilder(r.copy.Names)
 			w.tensors = w.form.BuildStatic(w.decoder, r.copy)
+			if body := r.readBody(d.Value, activations); body != nil {
+				w.beside = r.builder(body)
+			}
 		case spec.NBits:
 			w.decoder = form.NewBuilder(r.copy.Names)
 			w.tensors = operators.ReadCodes(w.form, d.Reach, w.decoder)
@@ -271,11 +276,23 @@ func (r *rewriting) rewriteGraph(g *onnxpb.GraphProto) {
 	}
 	if g == r.copy.Proto.Graph {
 		b.Tensors, b.Nodes = append(b.Tensors, r.placed.Tensors...), append(b.Nodes, r.placed.Nodes...)
+	} else if body := r.bodyOf(g); body != nil {
+		b.Tensors, b.Nodes = append(b.Tensors, body.Tensors...), append(b.Nodes, body.Nodes...)
 	}
 	nodes := r.rewriteNodes(b, g.Node)
 	g.Initializer = b.Tensors
 	g.Input = slices.DeleteFunc(g.Input, func(in *onnxpb.ValueInfoProto) bool { return gone[in.GetName()] })
 	g.Node = append(b.Nodes, nodes...)
+}
+
+// bodyOf returns what place adds to a graph of the copy inside of a node, or nil.
+func (r *rewriting) bodyOf(g *onnxpb.GraphProto) *form.Builder {
+	for n, b := range r.bodies {
+		if r.copy.Graphs()[n] == g {
+			return b
+		}
+	}
+	return nil
 }
 
 // rewriteFunction is rewriteGraph for a function, which has Constant nodes but no initializers.
@@ -322,7 +339,11 @@ func (w *replacement) build(b *form.Builder) {
 	switch w.decision.Choice.Style {
 	case spec.NBits, spec.StyleDynamic, spec.StyleStatic:
 		b.Tensors = append(b.Tensors, w.decoder.Tensors...)
-		b.Nodes = append(b.Nodes, w.decoder.Nodes...)
+		to := b
+		if w.beside != nil {
+			to = w.beside
+		}
+		to.Nodes = append(to.Nodes, w.decoder.Nodes...)
 	case spec.QDQ:
 		w.tensors = w.form.BuildFake(b, w.output)
 	default:

@@ -17,6 +17,7 @@ type placing struct {
 	*rewriting
 	b     *form.Builder
 	named map[*actpairs.Tensor]params
+	plan  *actpairs.Plan
 }
 
 // params are the names of a scale and a zero point.
@@ -24,10 +25,9 @@ type params struct{ scale, zero string }
 
 // declare declares a value that codes will make while the opset is raised: the adapters of opsets need
 // its type. A nil shape is not known.
-func (r *rewriting) declare(name string, shape *onnxpb.TensorShapeProto) {
+func (r *rewriting) declare(g *onnxpb.GraphProto, name string, shape *onnxpb.TensorShapeProto) {
 	typ := &onnxpb.TypeProto_Tensor{ElemType: new(int32(dtype.Float32)), Shape: shape}
 	r.declared[name] = true
-	g := r.copy.Proto.Graph
 	g.ValueInfo = append(g.ValueInfo, &onnxpb.ValueInfoProto{Name: &name, Type: &onnxpb.TypeProto{Value: &onnxpb.TypeProto_TensorType{TensorType: typ}}})
 }
 
@@ -38,7 +38,7 @@ func (r *rewriting) place(p *actpairs.Plan) (need int64) {
 	if p == nil {
 		return 0
 	}
-	l := &placing{r, r.placed, map[*actpairs.Tensor]params{}}
+	l := &placing{r, r.placed, map[*actpairs.Tensor]params{}, p}
 	for _, t := range p.Tensors {
 		if t.Stored != nil && t.Codes.Type.Bits() == 16 {
 			l.storedWide(t)
@@ -61,7 +61,7 @@ func (r *rewriting) place(p *actpairs.Plan) (need int64) {
 		l.bias(b)
 	}
 	l.dropBiases(p)
-	undeclare(r.copy.Proto.Graph, r.undeclared)
+	r.undeclare(r.undeclared)
 	return p.Opset()
 }
 
@@ -92,11 +92,31 @@ func (l *placing) constant(name string, typ dtype.DType, raw []byte) string {
 	return t.GetName()
 }
 
-// activation adds the pair of an activation. All its readers in the main graph then read the output
-// of the pair. If the activation is an output of the graph, callers do, too.
+// activation adds the pair of an activation. All its readers in the same graph then read the output of the pair. If the
+// activation is an output of the graph, callers do, too. Readers in bodies that are quantized have a pair there: runtimes
+// fuse within a graph only.
 func (l *placing) activation(t *actpairs.Tensor) {
 	v, x := t.Value, l.copy.Original
-	p := l.params(t)
+	home := l.home(v)
+	inside := map[*graph.Scope]string{} // by body, the output of its pair
+	near := v.Output || t.Made != v
+	for _, u := range v.Uses {
+		s := x.Home(u.Node)
+		if s == home {
+			near = true
+			continue
+		}
+		if !l.plan.Open(s) {
+			continue
+		}
+		if inside[s] == "" {
+			inside[s] = l.pair(s, t, v.Name, l.copy.Names.Fresh(v.Name+"_DequantizeLinear_Output"))
+		}
+		l.copy.Node(u.Node).Input[u.Input] = inside[s]
+	}
+	if !near && len(inside) > 0 {
+		return
+	}
 	source, result := v.Name, v.Name
 	if computed := t.Made.Node; v.Output && computed != nil {
 		source = l.copy.Names.Fresh(v.Name + "_QuantizeLinear_Input")
@@ -109,17 +129,65 @@ func (l *placing) activation(t *actpairs.Tensor) {
 	if t.Made != v {
 		l.undeclared[t.Made.Name] = true
 	}
-	codes := l.b.Value(v.Name, "QuantizeLinear", []string{source, p.scale, p.zero})
-	l.b.Node(v.Name, "DequantizeLinear", result, []string{codes, p.scale, p.zero})
-	l.declare(result, nil)
-	if result != v.Name {
-		l.decoded[result] = source
-	}
+	l.pair(home, t, source, result)
 	for _, u := range v.Uses {
-		if x.Home(u.Node) == x.Scope(x.File.Proto.Graph) {
+		if x.Home(u.Node) == home {
 			l.copy.Node(u.Node).Input[u.Input] = result
 		}
 	}
+}
+
+// pair adds the pair of an activation to a graph, and returns its output.
+func (l *placing) pair(s *graph.Scope, t *actpairs.Tensor, source, result string) string {
+	p, b := l.params(t), l.builder(s)
+	codes := b.Value(t.Value.Name, "QuantizeLinear", []string{source, p.scale, p.zero})
+	b.Node(t.Value.Name, "DequantizeLinear", result, []string{codes, p.scale, p.zero})
+	l.declare(l.copied(s), result, nil)
+	if result != t.Value.Name {
+		l.decoded[result] = source
+	}
+	return result
+}
+
+// home is the scope of an activation.
+func (l *placing) home(v *graph.Value) *graph.Scope {
+	if v.Node != nil {
+		return l.copy.Original.Home(v.Node)
+	}
+	return l.copy.Original.Scope(l.copy.Original.File.Proto.Graph)
+}
+
+// readBody returns the quantized body that alone reads a weight of the main graph, or nil.
+func (r *rewriting) readBody(v *graph.Value, p *actpairs.Plan) (body *graph.Scope) {
+	x := r.copy.Original
+	for _, u := range v.Uses {
+		s := x.Home(u.Node)
+		if body != nil && s != body || r.copy.GraphNumber(s.Graph) == 0 || !p.Open(s) {
+			return nil
+		}
+		body = s
+	}
+	if body == nil || v.Output || x.Scope(x.File.Proto.Graph).Values[v.Name] != v {
+		return nil
+	}
+	return body
+}
+
+// copied returns the copy of a graph.
+func (r *rewriting) copied(s *graph.Scope) *onnxpb.GraphProto {
+	return r.copy.Graphs()[r.copy.GraphNumber(s.Graph)]
+}
+
+// builder returns what collects the nodes that pairs add to a graph.
+func (r *rewriting) builder(s *graph.Scope) *form.Builder {
+	n := r.copy.GraphNumber(s.Graph)
+	if n == 0 {
+		return r.placed
+	}
+	if r.bodies[n] == nil {
+		r.bodies[n] = form.NewBuilder(r.copy.Names)
+	}
+	return r.bodies[n]
 }
 
 // rename renames the output of a node.
@@ -129,8 +197,10 @@ func (l *placing) rename(v *graph.Value, name string) {
 }
 
 // undeclare removes the declarations of values.
-func undeclare(g *onnxpb.GraphProto, names map[string]bool) {
-	g.ValueInfo = slices.DeleteFunc(g.ValueInfo, func(v *onnxpb.ValueInfoProto) bool { return names[v.GetName()] })
+func (r *rewriting) undeclare(names map[string]bool) {
+	for _, g := range r.copy.Graphs() {
+		g.ValueInfo = slices.DeleteFunc(g.ValueInfo, func(v *onnxpb.ValueInfoProto) bool { return names[v.GetName()] })
+	}
 }
 
 // storedWide replaces a stored tensor by codes of 16 bits.
@@ -163,7 +233,7 @@ func (r *rewriting) declareDropped(p *actpairs.Plan) {
 		for _, d := range t.Value.Tensor.GetDims() {
 			shape.Dim = append(shape.Dim, &onnxpb.TensorShapeProto_Dimension{Value: &onnxpb.TensorShapeProto_Dimension_DimValue{DimValue: d}})
 		}
-		r.declare(t.Value.Name, shape)
+		r.declare(r.copy.Proto.Graph, t.Value.Name, shape)
 	}
 }
 
@@ -180,8 +250,9 @@ func (l *placing) bias(b *actpairs.Bias) {
 	codes := l.b.Computed(l.copy, name+"_quantized", dtype.Int32, dims, b.CodeBytes())
 	scale := l.b.Computed(l.copy, name+"_quantized_scale", dtype.Float32, scales, b.ScaleBytes())
 	zero := l.b.Constant(name+"_quantized_zero_point", dtype.Int32, scales, make([]byte, 4*n))
-	result := l.b.Value(name, "DequantizeLinear", []string{codes.GetName(), scale.GetName(), zero}, attrs...)
-	l.declare(result, nil)
+	s := l.copy.Original.Home(b.Node)
+	result := l.builder(s).Value(name, "DequantizeLinear", []string{codes.GetName(), scale.GetName(), zero}, attrs...)
+	l.declare(l.copied(s), result, nil)
 	l.copy.Node(b.Node).Input[2] = result
 }
 

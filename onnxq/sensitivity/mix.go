@@ -15,8 +15,6 @@ import (
 	"onnxquant/internal/graph"
 	"onnxquant/internal/run/execute"
 	"onnxquant/onnxq"
-	"onnxquant/rules"
-	"onnxquant/spec"
 )
 
 // leaveFloat finds the activations that stay in float.
@@ -45,7 +43,7 @@ func (s *Sensitivity) leaveFloat(ctx context.Context, m *onnxq.Model, f *StaticF
 	if f.settle(f.All); f.Met {
 		return nil
 	}
-	path, remove, err := switched(ctx, s.model, groups)
+	path, remove, err := switched(ctx, s.graph, groups)
 	if err != nil {
 		return err
 	}
@@ -119,16 +117,9 @@ type trials struct {
 
 // damage runs samples.
 func (t *trials) damage(ctx context.Context, x samples, on func(i int) bool) (float64, error) {
-	more := switches(t.groups, on)
-	got := make([][]*execute.Tensor, len(x.inputs))
-	for i, inputs := range x.inputs {
-		var err error
-		if got[i], err = t.session.Run(append(slices.Clone(inputs), more...), t.s.names()...); err == nil {
-			err = context.Cause(ctx)
-		}
-		if err != nil {
-			return 0, err
-		}
+	got, err := t.s.runs(ctx, t.session, x, switches(t.groups, on)...)
+	if err != nil {
+		return 0, err
 	}
 	return t.s.damage(x.want, got), nil
 }
@@ -144,13 +135,17 @@ const (
 	firstBlocks = 12
 	maxBlocks   = 64
 	fewSamples  = 2
+	shortChain  = 16 // runs of models with states
 )
 
 // order returns blocks of groups by the damage that each does alone, a group on average, the worst first. The worst block
 // is divided again and again, so that few runs find the worst groups.
 func (t *trials) order(ctx context.Context) ([]block, error) {
 	n, measured := min(fewSamples, len(t.s.weighed.inputs)), 0
-	x := samples{t.s.weighed.inputs[:n], t.s.weighed.want[:n]}
+	x := samples{inputs: t.s.weighed.inputs[:n], want: t.s.weighed.want[:n]}
+	if n = min(shortChain, len(t.s.chain.inputs)); n > 0 {
+		x = samples{t.s.chain.inputs[:n], t.s.chain.want[:n], true}
+	}
 	var blocks []block
 	add := func(groups []int) error {
 		damage, err := t.damage(ctx, x, func(i int) bool { return slices.Contains(groups, i) })
@@ -261,7 +256,7 @@ func (s *Sensitivity) lossOfOutput(ctx context.Context, m *onnxq.Model, o onnxq.
 	if _, err = p.Convert(ctx, path); err != nil {
 		return x, err
 	}
-	got, err := s.outputsOf(ctx, path)
+	x, err = s.lossOf(ctx, path)
 	switch {
 	case ctx.Err() != nil:
 		return x, context.Cause(ctx)
@@ -269,24 +264,28 @@ func (s *Sensitivity) lossOfOutput(ctx context.Context, m *onnxq.Model, o onnxq.
 		s.failed = err
 		return onnxq.OutputLoss{Damage: math.MaxFloat64, KL: new(math.MaxFloat64), SQNR: new(-math.MaxFloat64), Drop: new(1.0)}, nil
 	}
-	return s.loss(s.others.want, got), nil
+	return x, nil
 }
 
-// outputsOf runs the model at path on the held-out samples.
-func (s *Sensitivity) outputsOf(ctx context.Context, path string) (got [][]*execute.Tensor, err error) {
+// lossOf runs the model at path on the held-out samples, and on those of the chain.
+func (s *Sensitivity) lossOf(ctx context.Context, path string) (x onnxq.OutputLoss, err error) {
 	session, err := s.engine.Open(ctx, path)
 	if err != nil {
-		return nil, err
+		return x, err
 	}
 	defer session.Close()
-	for _, inputs := range s.others.inputs {
-		outputs, err := session.Run(inputs, s.names()...)
-		if err != nil {
-			return nil, err
-		}
-		got = append(got, outputs)
+	got, err := s.runs(ctx, session, s.others)
+	if err != nil {
+		return x, err
 	}
-	return got, nil
+	x = s.loss(s.others.want, got)
+	if len(s.chain.inputs) == 0 {
+		return x, nil
+	}
+	if got, err = s.runs(ctx, session, s.chain); err != nil {
+		return x, err
+	}
+	return worse(x, s.loss(s.chain.want, got)), nil
 }
 
 // keepFloat changes options so that some groups stay in float. The weights of their operators get codes
@@ -297,7 +296,6 @@ func keepFloat(x *graph.Graph, o *onnxq.Options, groups []*group, float []int) e
 	if ranges.NoRange == nil {
 		ranges.NoRange = map[string]bool{}
 	}
-	entries := slices.Clone(o.Precision.Entries())
 	seen := map[*graph.Value]bool{}
 	for _, i := range float {
 		for _, t := range groups[i].all {
@@ -314,22 +312,14 @@ func keepFloat(x *graph.Graph, o *onnxq.Options, groups []*group, float []int) e
 			}
 		}
 	}
+	var weights []string
 	for w := range seen {
 		if w != nil && w.Tensor != nil && len(w.Tensor.GetDims()) > 1 {
-			override := spec.Candidate{Format: spec.Int8, Block: 32}.Override()
-			entries = append(entries, rules.PrecisionEntry{Pattern: rules.PatternOf(w.Name), Override: override})
+			weights = append(weights, w.Name)
 		}
 	}
-	slices.SortStableFunc(entries[len(o.Precision.Entries()):], func(a, b rules.PrecisionEntry) int { return cmp.Compare(a.Pattern, b.Pattern) })
-	precision, err := rules.NewPrecision(entries...)
-	if err != nil {
-		return fmt.Errorf("formats of weights: %w", err)
-	}
 	o.Ranges = &ranges
-	if len(entries) > 0 {
-		o.Precision = precision
-	}
-	return nil
+	return decode8(o, weights)
 }
 
 func names(groups []*group, of []int) (all []string) {

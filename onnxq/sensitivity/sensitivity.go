@@ -27,11 +27,13 @@ import (
 	"time"
 
 	"onnxquant/formats/dtype"
+	"onnxquant/internal/graph"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/run/execute"
 	"onnxquant/internal/run/observe"
+	"onnxquant/internal/run/synth"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/calibrate"
 	"onnxquant/onnxq/restyle"
@@ -53,8 +55,11 @@ type Sensitivity struct {
 	engine  *observe.Engine
 	session execute.Session
 	outputs []output
-	all     bool  // the outputs are all of a floating-point type, for loss
-	failed  error // of a model that the runtime could not run
+	all     bool         // the outputs are all of a floating-point type, for loss
+	failed  error        // of a model that the runtime could not run
+	graph   *graph.Graph // of the model, for Static
+	states  []synth.Pair
+	chain   samples // with states that are carried, see link
 
 	warnings []string // see samples.Samples.Warnings
 	weighed  samples
@@ -65,7 +70,10 @@ type Sensitivity struct {
 }
 
 // samples are inputs of a model, and the outputs of the float model for each.
-type samples struct{ inputs, want [][]*execute.Tensor }
+type samples struct {
+	inputs, want [][]*execute.Tensor
+	carried      bool // each run reads the states that the run before made
+}
 
 func (s *samples) add(inputs, want []*execute.Tensor) {
 	s.inputs, s.want = append(s.inputs, inputs), append(s.want, want)

@@ -2,10 +2,16 @@ package sensitivity
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"strings"
 
 	"onnxquant/calib"
+	"onnxquant/internal/run/synth"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/calibrate"
+	"onnxquant/rules"
+	"onnxquant/spec"
 )
 
 // DefaultLimit is the damage that static activations may do to the outputs: a mean KL divergence of
@@ -31,7 +37,7 @@ func Static(ctx context.Context, path string, o onnxq.Options, opts calibrate.Op
 		s.fit.Limit = DefaultLimit
 	}
 	defer s.close()
-	for _, step := range []func(context.Context) error{s.open, s.ranges, s.balance, s.mix} {
+	for _, step := range []func(context.Context) error{s.open, s.ranges, s.balance, s.rest, s.mix} {
 		if err := step(ctx); err != nil {
 			return nil, err
 		}
@@ -95,12 +101,86 @@ func (s *static) ranges(ctx context.Context) error {
 	if opts.Method.Name == "" {
 		opts.Method, opts.Scheme = calib.Method{Name: "minmax"}, calib.Scheme{Bits: 8}
 	}
-	found, err := calibrate.Ranges(ctx, s.path, opts)
+	path, remove, err := s.exposed(ctx)
 	if err != nil {
 		return err
 	}
+	defer remove()
+	found, err := calibrate.Ranges(ctx, path, opts)
+	if err != nil {
+		return err
+	}
+	found.Model = rules.RangesModel{}
 	f.Options.Ranges, f.Engine, f.Method, f.Warnings, f.NoRange = found.Ranges, found.Engine, found.Method, found.Warnings, found.Without
 	return nil
+}
+
+// rest gives weights that static activations do not reach codes that are decoded: those of operators without codes, such as
+// LSTM, and those beside activations without a range, such as in a branch that no sample takes. Operators that the
+// user selects are all there are.
+func (s *static) rest(context.Context) error {
+	o := &s.fit.Options
+	if len(o.Ops) > 0 {
+		return nil
+	}
+	p, err := s.model.Plan(*o)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, t := range p.Tensors {
+		if t.Decision == onnxq.Keep && len(t.Shape) > 1 && unreached(t.Reason) && slices.ContainsFunc(t.Consumers, isProduct) {
+			names = append(names, t.Name)
+		}
+	}
+	return decode8(o, names)
+}
+
+// unreached reports whether a reason to stay in float is about activations.
+func unreached(reason string) bool {
+	return strings.HasPrefix(reason, "read by ") || strings.HasSuffix(reason, " has no range") || strings.HasPrefix(reason, "codes are too coarse for the range of ")
+}
+
+// isProduct reports whether a consumer, such as MatMul:1, multiplies a weight, or looks it up.
+func isProduct(consumer string) bool {
+	op, _, _ := strings.Cut(consumer, ":")
+	return slices.Contains(onnxq.KnownOps(), op)
+}
+
+// decode8 gives weights codes of 8 bits in blocks of 32, which are decoded.
+func decode8(o *onnxq.Options, names []string) error {
+	entries := o.Precision.Entries()
+	given := len(entries)
+	override := spec.Candidate{Format: spec.Int8, Block: 32}.Override()
+	slices.Sort(names)
+	for _, name := range names {
+		pattern := rules.PatternOf(name)
+		if !slices.ContainsFunc(entries, func(e rules.PrecisionEntry) bool { return e.Pattern == pattern }) {
+			entries = append(slices.Clip(entries), rules.PrecisionEntry{Pattern: pattern, Override: override})
+		}
+	}
+	if len(entries) == given {
+		return nil
+	}
+	precision, err := rules.NewPrecision(entries...)
+	if err != nil {
+		return fmt.Errorf("formats of weights: %w", err)
+	}
+	o.Precision = precision
+	return nil
+}
+
+// exposed returns the path of a model that shows the values in bodies of If, or that of the model.
+func (s *static) exposed(ctx context.Context) (path string, remove func(), err error) {
+	m, err := onnxq.Open(s.path)
+	if err != nil {
+		return "", nil, err
+	}
+	defer m.Close()
+	if path, remove, err = exposed(ctx, m.Graph()); path == "" {
+		path = s.path
+	}
+	return path, remove, err
 }
 
 // mix finds the activations that stay in float.
@@ -120,12 +200,16 @@ func (s *static) heldOut(ctx context.Context) (held *Sensitivity, err error) {
 	if err != nil {
 		return nil, err
 	}
-	held.model = float.Graph().File
+	held.graph, held.model = float.Graph(), float.Graph().File
 	if held.outputs = all(held.model.Proto.GetGraph()); len(held.outputs) == 0 {
 		return nil, held.model.Close()
 	}
 	if held.session, err = held.engine.Open(ctx, s.path); err == nil {
 		err = held.run(s.all)
+	}
+	if err == nil {
+		held.states = synth.Carried(held.model)
+		err = held.link(ctx)
 	}
 	if err != nil {
 		held.Close()

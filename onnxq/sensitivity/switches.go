@@ -7,10 +7,12 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/actpairs"
 	"onnxquant/internal/convert"
+	"onnxquant/internal/graph"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/run/execute"
@@ -56,8 +58,13 @@ const (
 )
 
 // switched writes a copy of a model in which each run decides which groups are quantized.
-func switched(ctx context.Context, m *modelfile.Model, groups []*group) (path string, remove func(), err error) {
-	view, err := m.View(withSwitches(m.Proto, groups), m.Payload)
+func switched(ctx context.Context, x *graph.Graph, groups []*group) (path string, remove func(), err error) {
+	return writeFloat(ctx, x.File, withSwitches(x, groups), "switches.onnx")
+}
+
+// writeFloat writes a model of another structure with the tensors of m to a temporary file.
+func writeFloat(ctx context.Context, m *modelfile.Model, structure *onnxpb.ModelProto, name string) (path string, remove func(), err error) {
+	view, err := m.View(structure, m.Payload)
 	if err != nil {
 		return "", nil, err
 	}
@@ -65,7 +72,7 @@ func switched(ctx context.Context, m *modelfile.Model, groups []*group) (path st
 	if err != nil {
 		return "", nil, err
 	}
-	remove, path = func() { os.RemoveAll(folder) }, filepath.Join(folder, "switches.onnx")
+	remove, path = func() { os.RemoveAll(folder) }, filepath.Join(folder, name)
 	if err := convert.WriteFloat(ctx, view, path, 0, work.DefaultMemory); err != nil {
 		remove()
 		return "", nil, err
@@ -74,61 +81,83 @@ func switched(ctx context.Context, m *modelfile.Model, groups []*group) (path st
 }
 
 // withSwitches returns the structure of the model that switched writes.
-func withSwitches(m *onnxpb.ModelProto, groups []*group) *onnxpb.ModelProto {
+func withSwitches(x *graph.Graph, groups []*group) *onnxpb.ModelProto {
+	m := x.File.Proto
 	own := m.GetGraph()
-	g := &onnxpb.GraphProto{
-		Name: own.Name, Output: own.Output, ValueInfo: own.ValueInfo, Initializer: own.Initializer, SparseInitializer: own.SparseInitializer,
-		Input: append(own.Input[:len(own.Input):len(own.Input)],
-			input(switchOn, dtype.Bool, len(groups)), input(switchScale, dtype.Float32, len(groups)),
-			input(switchLeast, dtype.Float32, len(groups)), input(switchMost, dtype.Float32, len(groups)), input(switchHalf, dtype.Float32, 1)),
+	w := &switching{x: x, at: map[string]int{}}
+	for i, group := range groups {
+		for _, t := range group.all {
+			w.at[t.Value.Path] = i
+		}
 	}
+	g := w.graph(own)
+	g.Input = append(g.Input[:len(g.Input):len(g.Input)],
+		input(switchOn, dtype.Bool, len(groups)), input(switchScale, dtype.Float32, len(groups)),
+		input(switchLeast, dtype.Float32, len(groups)), input(switchMost, dtype.Float32, len(groups)), input(switchHalf, dtype.Float32, 1))
 	opset := int64(0)
 	for _, o := range m.OpsetImport {
 		if o.GetDomain() == "" || o.GetDomain() == "ai.onnx" {
 			opset = o.GetVersion()
 		}
 	}
+	var first []*onnxpb.NodeProto
 	for _, from := range []string{switchOn, switchScale, switchLeast, switchMost} {
-		g.Node = append(g.Node, split(from, len(groups), opset))
+		first = append(first, split(from, len(groups), opset))
 	}
-	at := map[string]int{}
 	for i, group := range groups {
 		for _, t := range group.all {
-			at[t.Value.Name] = i
 			if t.Value.Node == nil { // an input of the model
-				g.Node = append(g.Node, round(t.Value.Name, t.Value.Name+codesSuffix, i)...)
+				first = append(first, round(t.Value.Name, t.Value.Name+codesSuffix, i)...)
 			}
 		}
 	}
-	for _, n := range own.GetNode() {
-		copied := &onnxpb.NodeProto{Name: n.Name, OpType: n.OpType, Domain: n.Domain, Attribute: n.Attribute, Input: append([]string(nil), n.Input...), Output: append([]string(nil), n.Output...)}
-		made := map[string]bool{}
-		for i, name := range copied.Input {
-			if _, ok := at[name]; ok && isInput(own, name) {
-				copied.Input[i] = name + codesSuffix
-			}
-		}
-		g.Node = append(g.Node, copied)
-		for k, name := range copied.Output {
-			if i, ok := at[name]; ok && !made[name] {
-				copied.Output[k], made[name] = name+floatSuffix, true
-				g.Node = append(g.Node, round(name+floatSuffix, name, i)...)
-			}
-		}
-	}
+	g.Node = append(first, g.Node...)
 	return &onnxpb.ModelProto{IrVersion: m.IrVersion, OpsetImport: m.OpsetImport, Functions: m.Functions, Graph: g}
 }
 
-const codesSuffix, floatSuffix = "/onnxquant_codes", "/onnxquant_float"
+// switching is the state of withSwitches.
+type switching struct {
+	x  *graph.Graph
+	at map[string]int // path of a value → its group
+}
 
-func isInput(g *onnxpb.GraphProto, name string) bool {
-	for _, i := range g.GetInput() {
-		if i.GetName() == name {
-			return true
+// graph returns a copy of a graph with switches, also in bodies of If.
+func (w *switching) graph(own *onnxpb.GraphProto) *onnxpb.GraphProto {
+	g := copyOfGraph(own)
+	for _, n := range own.GetNode() {
+		copied := &onnxpb.NodeProto{Name: n.Name, OpType: n.OpType, Domain: n.Domain, Attribute: n.Attribute, Input: slices.Clone(n.Input), Output: slices.Clone(n.Output)}
+		if graph.IsOperator(n, "If") {
+			copied.Attribute = nil
+			for _, a := range n.Attribute {
+				if a.G != nil {
+					a = &onnxpb.AttributeProto{Name: a.Name, Type: a.Type, G: w.graph(a.G)}
+				}
+				copied.Attribute = append(copied.Attribute, a)
+			}
+		}
+		for i, v := range w.x.Inputs(n) {
+			if v == nil || v.Node != nil {
+				continue
+			}
+			if _, ok := w.at[v.Path]; ok {
+				copied.Input[i] = v.Name + codesSuffix
+			}
+		}
+		g.Node = append(g.Node, copied)
+		for k, v := range w.x.Outputs(n) {
+			if v == nil {
+				continue
+			}
+			if i, ok := w.at[v.Path]; ok {
+				copied.Output[k] = v.Name + floatSuffix
+				g.Node = append(g.Node, round(v.Name+floatSuffix, v.Name, i)...)
+			}
 		}
 	}
-	return false
+	return g
 }
+
+const codesSuffix, floatSuffix = "/onnxquant_codes", "/onnxquant_float"
 
 func input(name string, typ dtype.DType, n int) *onnxpb.ValueInfoProto {
 	kind := int32(typ)

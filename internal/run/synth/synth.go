@@ -164,15 +164,26 @@ func (p *Plan) Made() []string {
 
 // States returns the names of the outputs that a model takes as inputs of its next run.
 func States(m *modelfile.Model) (names []string) {
+	for _, s := range Carried(m) {
+		names = append(names, s.Output)
+	}
+	return names
+}
+
+// A Pair is an input whose next value is an output.
+type Pair struct{ Input, Output string }
+
+// Carried returns the inputs of a model that outputs of the run before are.
+func Carried(m *modelfile.Model) (pairs []Pair) {
 	g := newGraph(m)
 	subjects, err := g.subjects()
 	if err != nil {
 		return nil
 	}
 	for _, s := range g.states(subjects) {
-		names = append(names, g.proto.GetOutput()[s.output].GetName())
+		pairs = append(pairs, Pair{subjects[s.input].name, g.proto.GetOutput()[s.output].GetName()})
 	}
-	return names
+	return pairs
 }
 
 // subjects finds out what each input is.
