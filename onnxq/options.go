@@ -141,6 +141,10 @@ type Options struct {
 	// HalfIO, with FloatType, converts inputs and outputs of the model, too.
 	HalfIO bool
 
+	// OtherWeights, with Static, gives weights of operators that are not in Ops the formats of Precision, too, if
+	// these are decoded.
+	OtherWeights bool
+
 	// FloatOps, with FloatType, lists operators that stay in float32, besides spec.FloatOps.
 	FloatOps []string
 

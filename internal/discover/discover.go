@@ -211,6 +211,9 @@ func (s *settling) settle(d *Decision) error {
 	if d.Reason = s.parts[d.Value]; d.Reason != "" {
 		return nil
 	}
+	if s.activations != nil && opts.Static.Others {
+		opts.Ops = reach.KnownOps
+	}
 	operand, reason := d.selectBy(opts)
 	if d.Reason = reason; reason != "" {
 		return nil

@@ -22,6 +22,7 @@ type StaticOptions struct {
 	Codes     actpairs.Codes // codes of activations
 	Placement target.Placement
 	Coarse    bool // activations are quantized even if codes are too coarse for them
+	Others    bool // weights of all operators get the formats of precision_info that are decoded
 }
 
 // findStatic decides which values have pairs of QuantizeLinear and DequantizeLinear. It returns nil

@@ -31,6 +31,9 @@ func (s *Sensitivity) leaveFloat(ctx context.Context, m *onnxq.Model, f *StaticF
 	if f.All, err = s.lossOfOutput(ctx, m, f.Options); err != nil {
 		return err
 	}
+	if !f.Limits.given() && !slices.ContainsFunc(s.outputs, func(o output) bool { return o.kind != numbers }) {
+		f.Limit = DefaultNumbersLimit
+	}
 	if err := f.Limits.measurable(f.All); err != nil {
 		return err
 	}

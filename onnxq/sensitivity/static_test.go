@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"onnxquant/internal/balance"
+	"onnxquant/internal/graph"
+	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/testing/graphtext"
 	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
@@ -91,4 +93,49 @@ func outlier(t *testing.T) (path, data string) {
 	data = filepath.Join(t.TempDir(), "x.npy")
 	writeArray(t, data, 12, 8)
 	return path, data
+}
+
+// Activations in the branch that runs have codes, those in the other one have no ranges; its weight is decoded. Errors of
+// states add up.
+func TestStaticBodies(t *testing.T) {
+	built, err := testmodels.Build("mlp", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	intoBranches(built.Proto.Graph)
+	path := modeltest.Write(t, built)
+	data := filepath.Join(t.TempDir(), "x.npy")
+	writeArray(t, data, 12, 64)
+	f, err := sensitivity.Static(t.Context(), path, onnxq.Options{Activations: spec.Static, NoBalance: true}, calibrate.Options{Data: []string{data}, Engine: "go"}, sensitivity.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := f.Options.Ranges.Of("then_branch/then_branch_y"); !ok || !f.Options.Ranges.Lacks("else_branch/else_branch_y") || !f.Met {
+		t.Fatalf("%+v", f)
+	}
+	p, err := modeltest.Open(t, path).Plan(f.Options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range p.Tensors {
+		block := map[string]int{"then_branch/w0": spec.PerChannel, "else_branch/w0": 32}[w.Name]
+		if block != 0 && (w.Decision != onnxq.Quantize || w.Block != block) {
+			t.Errorf("%+v", w)
+		}
+	}
+	out := filepath.Join(t.TempDir(), "out.onnx")
+	if _, err := p.Convert(t.Context(), out); err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]int{}
+	graph.WalkGraphs(modeltest.Open(t, out).Graph().File.Proto.Graph, func(g *onnxpb.GraphProto) {
+		for _, n := range g.Node {
+			if n.GetOpType() == "QuantizeLinear" {
+				found[g.GetName()]++
+			}
+		}
+	})
+	if found["then_branch"] != 2 || found["else_branch"] != 0 {
+		t.Errorf("pairs by graph: %v", found)
+	}
 }
