@@ -343,10 +343,13 @@ func TestUnread(t *testing.T) {
 	shape := []int64{3, 5}
 	m := model(17, dtype.Float32, shape, nodes{
 		node("Shape", "d", "large"), node("Shape", "e", "large", attr("start", -1)), node("Size", "n", "large"), node("Concat", "all", "d e", attr("axis", 0)),
-		node("Add", "sum", "all n"), node("Cast", "f", "sum", attr("to", int64(dtype.Float32))), node("ReduceSum", "r", "f"), node("Mul", "y", "x r"),
-	}, numbersOf("large", dtype.Float32, 70, 30), numbersOf("lost", dtype.Float32, 9))
-	s := check(t, m, dtype.Float32, shape, "Concat Add Cast ReduceSum Mul", true)
-	if s.Shapes != 3 || s.Unread != 1 || len(s.Graph.File.Proto.Graph.Initializer) != 0 {
+		node("Cast", "half", "broad", attr("to", int64(dtype.Float16))), node("Transpose", "turn", "half", ints("perm", 1, 0)), node("Shape", "w", "turn"),
+		node("Slice", "first", "w nil one"), node("Add", "plus", "all first"),
+		node("Add", "sum", "plus n"), node("Cast", "f", "sum", attr("to", int64(dtype.Float32))), node("ReduceSum", "r", "f"), node("Mul", "y", "x r"),
+	}, numbersOf("large", dtype.Float32, 70, 30), numbersOf("broad", dtype.Float32, 20, 40), numbersOf("lost", dtype.Float32, 9),
+		modeltest.Integers("nil", 0), modeltest.Integers("one", 1))
+	s := check(t, m, dtype.Float32, shape, "Concat Slice Add Add Cast ReduceSum Mul", true)
+	if s.Shapes != 4 || s.Unread != 1 || len(s.Graph.File.Proto.Graph.Initializer) != 2 {
 		t.Errorf("%+v, and %d tensors are left", s.Counts, len(s.Graph.File.Proto.Graph.Initializer))
 	}
 }

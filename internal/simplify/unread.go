@@ -14,17 +14,70 @@ import (
 // themselves.
 func (e *editor) shapesOfConstants() {
 	for _, v := range e.Values {
-		if len(v.Uses) == 0 || e.needed(v) || slices.ContainsFunc(v.Uses, func(u graph.Use) bool { return !readsShape(u.Node) }) {
-			continue
-		}
-		for _, u := range v.Uses {
-			n := e.copied().Node(u.Node)
-			made := shapeOf(u.Node, v.Tensor.GetDims())
+		for _, r := range e.shapeReaders(v, v.Tensor.GetDims(), 0) {
+			n := e.copied().Node(r.node)
+			made := shapeOf(r.node, r.dims)
 			n.OpType, n.Domain, n.Input = new("Constant"), nil, nil
 			n.Attribute = []*onnxpb.AttributeProto{{Name: new("value"), Type: onnxpb.AttributeProto_TENSOR.Enum(), T: made}}
 			e.model.Shapes++
 		}
 	}
+}
+
+// shapeReader is a node that reads the shape dims of a constant.
+type shapeReader struct {
+	node *onnxpb.NodeProto
+	dims []int64
+}
+
+// shapeReaders lists the readers of a value with a shape, if all of them read nothing but the shape, perhaps behind
+// nodes that pass the value on; else none.
+func (e *editor) shapeReaders(v *graph.Value, dims []int64, depth int) (all []shapeReader) {
+	if len(v.Uses) == 0 || depth > deepest || e.needed(v) {
+		return nil
+	}
+	for _, u := range v.Uses {
+		n, next := u.Node, dims
+		switch {
+		case readsShape(n):
+			all = append(all, shapeReader{n, dims})
+			continue
+		case len(n.Output) != 1 || n.Output[0] == "" || u.Input != 0:
+			return nil
+		case graph.IsOperator(n, "Identity"), graph.IsOperator(n, "Cast"):
+		case graph.IsOperator(n, "Transpose") && graph.Parameter(n, "perm") == "":
+			if next = turned(dims, graph.Attribute(n, "perm").GetInts()); next == nil {
+				return nil
+			}
+		default:
+			return nil
+		}
+		behind := e.shapeReaders(e.Made(n), next, depth+1)
+		if behind == nil {
+			return nil
+		}
+		all = append(all, behind...)
+	}
+	return all
+}
+
+// turned is a shape behind a Transpose; nil if the axes are none. Without axes, they are reversed.
+func turned(dims, perm []int64) []int64 {
+	made := slices.Clone(dims)
+	if perm == nil {
+		slices.Reverse(made)
+		return made
+	}
+	if len(perm) != len(dims) {
+		return nil
+	}
+	for i, p := range perm {
+		if p < 0 || p >= int64(len(dims)) {
+			return nil
+		}
+		made[i] = dims[p]
+	}
+	return made
 }
 
 // needed reports whether somebody outside of the graph may read or replace a stored value.
@@ -72,7 +125,7 @@ func (e *editor) countUnread() {
 }
 
 // passive are operators whose nodes go if nothing reads what they make of constants.
-var passive = []string{"Constant", "Identity", "Transpose"}
+var passive = []string{"Constant", "Identity", "Transpose", "Cast"}
 
 // sweep removes what nothing reads: stored tensors, and nodes that pass them on.
 func (e *editor) sweep() {
