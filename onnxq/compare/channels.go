@@ -19,6 +19,7 @@ import (
 type factored struct {
 	balance.Part
 	channels int64
+	of       string // what has the same factors
 }
 
 // mayBeBalanced reports whether algorithm awq may have made a model, by its record. It takes data.
@@ -36,7 +37,7 @@ func (m *matcher) likeRecord(a, b *graph.Graph) (*graph.Graph, error) {
 		m.problem("the record of factors of channels: %v", err)
 		return a, nil
 	}
-	if len(exponents) > 0 {
+	if m.result.Balanced = len(exponents); len(exponents) > 0 {
 		m.note("%s of channels divided by factors, by which the weights behind are multiplied", english.Plural(len(exponents), "activation or group is", "activations or groups are"))
 	}
 	for _, r := range balance.Regions(a) {
@@ -44,19 +45,19 @@ func (m *matcher) likeRecord(a, b *graph.Graph) (*graph.Graph, error) {
 			continue
 		}
 		for _, p := range slices.Concat(r.Divided, r.Multiplied) {
-			m.factor(p, r.Channels)
+			m.factor(p, r.Channels, "the record of factors")
 		}
 	}
 	return x, nil
 }
 
 // factor notes that the channels of a weight have factors.
-func (m *matcher) factor(p balance.Part, channels int64) {
+func (m *matcher) factor(p balance.Part, channels int64, of string) {
 	if m.factored == nil {
 		m.factored = map[string][]factored{}
 	}
 	key := keyOfValue(p.Value)
-	m.factored[key] = append(m.factored[key], factored{p, channels})
+	m.factored[key] = append(m.factored[key], factored{p, channels, of})
 }
 
 // balanced notes the groups of a whose channels are scaled in b. The factors were read off the divided
@@ -68,7 +69,7 @@ func (m *matcher) balanced(groups []balance.Group) {
 	m.note("%s factors, by which the weights behind are multiplied", english.Plural(len(groups), "normalization is divided by", "normalizations are divided by"))
 	for _, g := range groups {
 		for _, w := range g.Weights {
-			m.factor(w, g.Channels)
+			m.factor(w, g.Channels, "its normalization")
 		}
 	}
 }
@@ -118,7 +119,7 @@ func (m *matcher) factors(v *graph.Value, x *lazy.Tensor, decoded elementReader,
 		}
 		for i := range all {
 			if c := &all[i]; c.misfit() > right.misfit && (c.gain() < right.least || c.gain() > right.most) {
-				m.problem("%s: channel %d is not scaled to match its normalization: times %.2g, it would match", msg.Quote(v.Path), i, c.gain())
+				m.problem("%s: channel %d is not scaled to match %s: times %.2g, it would match", msg.Quote(v.Path), i, f.of, c.gain())
 				return nil
 			}
 		}

@@ -26,6 +26,10 @@ type Match struct {
 	// first model was folded in the same way, and compared after that.
 	Folded int `json:"folded,omitempty"`
 
+	// Balanced counts the activations whose channels are divided by factors in the second model, as onnxq.Options.Balance
+	// does, by its record. The first model got the same factors, and was compared after that.
+	Balanced int `json:"balanced,omitempty"`
+
 	Nodes   int           `json:"nodes"`   // of the first model, with subgraphs
 	Weights []WeightMatch `json:"weights"` // float constants that differ or were quantized, if anything reads or returns them
 	Same    int           `json:"same"`    // float constants that are equal

@@ -6,17 +6,27 @@ import (
 	"slices"
 
 	"onnxquant/formats/errstat"
+	"onnxquant/internal/balance"
 	"onnxquant/internal/convert"
 	"onnxquant/internal/run/execute"
 	"onnxquant/internal/work"
 	"onnxquant/onnxq"
+	"onnxquant/onnxq/compare"
 )
 
-// writeFolded writes the float model, folded as OUT is. Its outputs prove that folding changes nothing.
-func (v *verifier) writeFolded(float *onnxq.Model, folder string) (*onnxq.Model, error) {
-	m, err := float.Folded()
-	if err != nil {
-		return nil, err
+// writeFolded writes the float model, folded and with the factors of channels as OUT. Its outputs prove that this changes
+// nothing.
+func (v *verifier) writeFolded(float, out *onnxq.Model, match *compare.Match, folder string) (m *onnxq.Model, err error) {
+	m = float
+	if match.Folded > 0 {
+		if m, err = float.Folded(); err != nil {
+			return nil, err
+		}
+	}
+	if match.Balanced > 0 {
+		if m, err = m.Balanced(balance.Between(float.Graph().File.Proto, out.Graph().File.Proto)); err != nil {
+			return nil, err
+		}
 	}
 	v.folded = filepath.Join(folder, "folded.onnx")
 	return m, convert.WriteFloat(v.ctx, m.Graph().File, v.folded, 0, work.DefaultMemory)
@@ -55,12 +65,23 @@ func (v *verifier) judgeFolded() {
 		least = foldedHalfSQNR
 	}
 	if x.Folded < least {
-		v.fail(CheckStructure, "IN, folded as OUT is, does not compute what IN does: SQNR %.1f dB", x.Folded)
+		v.fail(CheckStructure, "IN, %s as OUT is, does not compute what IN does: SQNR %.1f dB", v.changed(), x.Folded)
 		return
 	}
 	text := "the same"
 	if x.Folded < errstat.Exact {
 		text = fmt.Sprintf("the same up to rounding (SQNR %.0f dB)", x.Folded)
 	}
-	v.report.Structure.Notes = append(v.report.Structure.Notes, "folded, IN computes "+text)
+	v.report.Structure.Notes = append(v.report.Structure.Notes, v.changed()+", IN computes "+text)
+}
+
+// changed says what was done to IN before it was compared.
+func (v *verifier) changed() string {
+	switch s := v.report.Structure; {
+	case s.Balanced == 0:
+		return "folded"
+	case s.Folded == 0:
+		return "balanced"
+	}
+	return "folded and balanced"
 }

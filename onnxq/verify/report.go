@@ -51,10 +51,11 @@ const (
 
 // Structure compares everything but weights.
 type Structure struct {
-	Folded   int      `json:"folded,omitempty"` // nodes and constants that are folded in OUT
-	Nodes    int      `json:"nodes"`            // of the float model
-	Problems []string `json:"problems"`         // differences in the computation
-	Notes    []string `json:"notes"`            // differences that do not matter, such as the opset
+	Folded   int      `json:"folded,omitempty"`   // nodes and constants that are folded in OUT
+	Balanced int      `json:"balanced,omitempty"` // activations with factors of channels in OUT
+	Nodes    int      `json:"nodes"`              // of the float model
+	Problems []string `json:"problems"`           // differences in the computation
+	Notes    []string `json:"notes"`              // differences that do not matter, such as the opset
 
 	// Activations counts the tensors that only the quantized model quantizes at run time, by the type
 	// of the codes.
@@ -74,7 +75,7 @@ type Execution struct {
 	Inputs       []Input       `json:"inputs"`                   // of the first one
 	Sizes        string        `json:"sizes,omitempty"`          // of symbolic dimensions, if the inputs are made up
 	Outputs      []Output      `json:"outputs"`                  // of OUT with its weights as floats
-	Folded       float64       `json:"folded_sqnr_db,omitempty"` // the least of the outputs of IN, folded as OUT is, against IN's
+	Folded       float64       `json:"folded_sqnr_db,omitempty"` // the least of the outputs of IN, folded and balanced as OUT is, against IN's
 	Ranges       []Reach       `json:"ranges,omitempty"`         // of codes of activations against values, the worst first
 	QuantizedRun *QuantizedRun `json:"itself,omitempty"`         // nil: OUT was not run as it is, or has nothing but floats
 }

@@ -74,7 +74,7 @@ type verifier struct {
 	states []string // outputs that are inputs of the next run
 	least  float64  // absolute value below which outputs are about zero
 	coded  []Reach  // activations that only OUT has as codes
-	folded string   // IN folded as OUT is; "" if OUT is not folded
+	folded string   // IN folded and balanced as OUT is; "" if OUT is neither
 }
 
 // stage announces the next stage. The caller reports its progress to the result.
@@ -210,10 +210,10 @@ func (v *verifier) match(folder string) (in, out string, err error) {
 		m.Problems = append(m.Problems, fmt.Sprintf("IR version %d -> %d", a.ir, b.ir)) // dequantizing raised it
 	}
 	m.Problems = append(m.Problems, otherSteps(a.folded, b.folded)...)
-	v.report.Structure = Structure{m.Folded, m.Nodes, m.Problems, m.Notes, m.Activations, m.FloatType}
+	v.report.Structure = Structure{m.Folded, m.Balanced, m.Nodes, m.Problems, m.Notes, m.Activations, m.FloatType}
 	float := a.Model
-	if v.opts.Engine != None && m.Folded > 0 {
-		if float, err = v.writeFolded(a.Model, folder); err != nil {
+	if v.opts.Engine != None && m.Folded+m.Balanced > 0 {
+		if float, err = v.writeFolded(a.Model, b.Model, m, folder); err != nil {
 			return "", "", err
 		}
 	}
