@@ -20,6 +20,7 @@ type factored struct {
 	balance.Part
 	channels int64
 	of       string // what has the same factors
+	rounds   bool   // the channels share scales, so rounding may change the size of a small one
 }
 
 // mayBeBalanced reports whether algorithm awq may have made a model, by its record. It takes data.
@@ -44,20 +45,25 @@ func (m *matcher) likeRecord(a, b *graph.Graph) (*graph.Graph, error) {
 		if exponents[r.Name] == nil {
 			continue
 		}
-		for _, p := range slices.Concat(r.Divided, r.Multiplied) {
-			m.factor(p, r.Channels, "the record of factors")
+		for _, p := range r.Divided {
+			m.factor(p, r.Channels, recordOfFactors, false)
+		}
+		for _, p := range r.Multiplied {
+			m.factor(p, r.Channels, recordOfFactors, true)
 		}
 	}
 	return x, nil
 }
 
+const recordOfFactors = "the record of factors"
+
 // factor notes that the channels of a weight have factors.
-func (m *matcher) factor(p balance.Part, channels int64, of string) {
+func (m *matcher) factor(p balance.Part, channels int64, of string, rounds bool) {
 	if m.factored == nil {
 		m.factored = map[string][]factored{}
 	}
 	key := keyOfValue(p.Value)
-	m.factored[key] = append(m.factored[key], factored{p, channels, of})
+	m.factored[key] = append(m.factored[key], factored{p, channels, of, rounds})
 }
 
 // balanced notes the groups of a whose channels are scaled in b. The factors were read off the divided
@@ -69,23 +75,40 @@ func (m *matcher) balanced(groups []balance.Group) {
 	m.note("%s factors, by which the weights behind are multiplied", english.Plural(len(groups), "normalization is divided by", "normalizations are divided by"))
 	for _, g := range groups {
 		for _, w := range g.Weights {
-			m.factor(w, g.Channels, "its normalization")
+			m.factor(w, g.Channels, "its normalization", false)
 		}
 	}
 }
 
 // channel has sums over the n elements w of a channel and their decoded values v.
-type channel struct{ n, ww, wv, vv, v4 float64 }
+type channel struct {
+	n, ww, wv, vv, v4 float64
+	largest, worst    float64 // magnitude of a decoded value, and of an error
+}
 
 // gain is what v must be multiplied by to have the least error.
 func (c *channel) gain() float64 { return c.wv / c.vv }
+
+// error is the squared error.
+func (c *channel) error() float64 { return c.ww - 2*c.wv + c.vv }
+
+// rounding is the largest error that rounding to 8 bits makes in the elements of channels that share scales with others: half
+// a step. The elements of a small channel can all get another size by it.
+func rounding(all []channel) float64 {
+	const codes, slack = 127, 1.02
+	top := 0.0
+	for _, c := range all {
+		top = max(top, c.largest)
+	}
+	return slack * top / codes / 2
+}
 
 // misfit returns by how many dB the error would shrink with the best gain. It is 0 if the channel has
 // few large elements, or if most elements have about the same size: rounding may then enlarge all of
 // them.
 func (c *channel) misfit() float64 {
 	const few, alike = 8, 0.7
-	err, large := c.ww-2*c.wv+c.vv, c.vv*c.vv/c.v4 // large: about the number of large elements
+	err, large := c.error(), c.vv*c.vv/c.v4 // large: about the number of large elements
 	if !(large >= few && large <= alike*c.n) || err <= 0 {
 		return 0
 	}
@@ -117,8 +140,12 @@ func (m *matcher) factors(v *graph.Value, x *lazy.Tensor, decoded elementReader,
 		if err != nil {
 			return err
 		}
+		least := -1.0 // error that counts
+		if f.rounds {
+			least = rounding(all)
+		}
 		for i := range all {
-			if c := &all[i]; c.misfit() > right.misfit && (c.gain() < right.least || c.gain() > right.most) {
+			if c := &all[i]; c.misfit() > right.misfit && c.worst > least && (c.gain() < right.least || c.gain() > right.most) {
 				m.problem("%s: channel %d is not scaled to match %s: times %.2g, it would match", msg.Quote(v.Path), i, f.of, c.gain())
 				return nil
 			}
@@ -148,6 +175,7 @@ func (m *matcher) sumChannels(f factored, x *lazy.Tensor, decoded elementReader)
 			c.wv += w * v
 			c.vv += v * v
 			c.v4 += v * v * v * v
+			c.largest, c.worst = max(c.largest, math.Abs(v)), max(c.worst, math.Abs(v-w))
 		}
 	}
 	return all, nil
