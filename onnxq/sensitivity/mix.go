@@ -103,13 +103,18 @@ func (s *Sensitivity) weightsAlone(ctx context.Context, m *onnxq.Model, f *Stati
 		return err
 	}
 	if f.Weights, err = s.lossOfOutput(ctx, m, options); err == nil && !f.Limits.given() {
-		f.Limit = max(f.Limit, aboveWeights*f.Weights.Damage)
+		w := f.Weights.Damage
+		f.Limit = max(f.Limit, min(aboveWeights*w, w+aboveLimit*f.Limit))
 	}
 	return err
 }
 
-// aboveWeights is how many times the damage of the weights the default limit is at least.
-const aboveWeights = 8
+// The default limit is at least aboveWeights times the damage of the weights, but not more than aboveLimit limits above it: where
+// codes for weights do much damage, the data are hard, and as much again for each activation would be a collapse.
+const (
+	aboveWeights = 8
+	aboveLimit   = 5
+)
 
 // trials are runs in which some activations are quantized.
 type trials struct {
