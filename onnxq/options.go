@@ -114,6 +114,9 @@ type Options struct {
 	// NoBalance has sensitivity.Static find none.
 	NoBalance bool
 
+	// StripNotes leaves out the doc strings and the metadata of nodes, such as stack traces of exporters.
+	StripNotes bool
+
 	// FixDims has sizes of dimensions, by their symbolic name or as INPUT:AXIS. The output declares them.
 	FixDims map[string]int64
 
@@ -303,6 +306,7 @@ func (o Options) resolve() (r convert.Options, err error) {
 		Fold:        o.Fold,
 		Balance:     o.Balance,
 		FixDims:     o.FixDims,
+		StripNotes:  o.StripNotes,
 		External:    write.External{When: cmp.Or(o.ExternalData, spec.ExternalAuto), Name: o.ExternalDataName, Shard: o.ShardSize},
 		Threads:     o.Threads,
 		Memory:      cmp.Or(o.Memory, work.DefaultMemory),

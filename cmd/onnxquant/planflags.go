@@ -83,6 +83,8 @@ func (f *planFlags) define(fs *pflag.FlagSet) {
 		"with --activations static --calib, do not divide channels of\nactivations by factors that weights compensate")
 	fs.Var(cli.SizesOf{Value: &o.FixDims}, "fix-dim",
 		"size that OUT declares for a symbolic dimension, or for\nINPUT:AXIS, for NPUs, which take fixed shapes; may be repeated")
+	fs.BoolVar(&o.StripNotes, "strip-notes", false,
+		"leave out the doc strings and metadata of nodes, such as\nstack traces of exporters")
 	fs.BoolVar(&f.float16, "float16", false,
 		"make float16 what stays float32. Without --bits, --format\nand --precision-info nothing is quantized")
 	fs.BoolVar(&f.bfloat16, "bfloat16", false,

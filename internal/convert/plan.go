@@ -47,6 +47,7 @@ type Options struct {
 	Balance     map[string][]int8 // exponents of factors of activations, see balance.Apply
 	Balanced    *graph.Graph      // the model with these factors, if it is made already; or nil
 	FixDims     map[string]int64  // sizes of dimensions, see fixdim.Fix
+	StripNotes  bool              // leave out the notes of nodes, see graph.Copy.StripNotes
 	Half        *half.Options     // nil: what is not quantized keeps its type
 	External    write.External
 	Threads     int     // 0: the number of CPUs
@@ -131,6 +132,9 @@ func (l planner) draft(except discover.Exceptions) (*Plan, error) {
 	m, err := rewrite.Quantize(x, p.Decisions, p.static)
 	if err != nil {
 		return nil, err
+	}
+	if l.opts.StripNotes {
+		m.Copy.StripNotes()
 	}
 	p.Weights, p.losses = m.Weights, rewrite.Losses(m.Copy, ranBy(o.Target))
 	if l.opts.Provenance != nil {

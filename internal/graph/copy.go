@@ -214,6 +214,31 @@ func (c *Copy) OriginalTensor(t *onnxpb.TensorProto) *onnxpb.TensorProto {
 	return c.originals[t]
 }
 
+// StripNotes removes the doc strings and the metadata of nodes and values, which no runtime reads: exporters put stack
+// traces there. It must be called last: it replaces nodes.
+func (c *Copy) StripNotes() {
+	WalkGraphs(c.Proto.Graph, func(g *onnxpb.GraphProto) {
+		for i, n := range g.Node {
+			if n.DocString != nil || len(n.MetadataProps) > 0 {
+				g.Node[i] = cloneShallow(n)
+			}
+		}
+		for i, v := range g.ValueInfo {
+			if v.DocString != nil || len(v.MetadataProps) > 0 {
+				g.ValueInfo[i] = &onnxpb.ValueInfoProto{Name: v.Name, Type: v.Type}
+			}
+		}
+	})
+}
+
+// cloneShallow copies a node without its notes. The copy shares inputs, outputs and attributes.
+func cloneShallow(n *onnxpb.NodeProto) *onnxpb.NodeProto {
+	return &onnxpb.NodeProto{
+		Input: n.Input, Output: n.Output, Name: n.Name, OpType: n.OpType, Domain: n.Domain, Overload: n.Overload,
+		Attribute: n.Attribute, DeviceConfigurations: n.DeviceConfigurations,
+	}
+}
+
 // Copied is OriginalTensor for tensors that are not shared; for those it returns nil.
 func (c *Copy) Copied(t *onnxpb.TensorProto) *onnxpb.TensorProto { return c.originals[t] }
 

@@ -146,6 +146,28 @@ func TestTidy(t *testing.T) {
 }
 
 // A node is found among others that were added, and what is changed is not shared.
+// Notes go from all nodes of the copy, and stay in the original.
+func TestStripNotes(t *testing.T) {
+	x := branching(t)
+	graph.WalkNodes(x.File.Proto, func(n *onnxpb.NodeProto) { n.DocString = new("a stack trace") })
+	notes := func(m *onnxpb.ModelProto) (count int) {
+		graph.WalkGraphs(m.Graph, func(g *onnxpb.GraphProto) {
+			for _, n := range g.Node {
+				if n.DocString != nil {
+					count++
+				}
+			}
+		})
+		return count
+	}
+	c := x.Copy()
+	before := notes(c.Proto)
+	c.StripNotes()
+	if before == 0 || notes(c.Proto) != 0 || notes(x.File.Proto) != before {
+		t.Errorf("%d notes: %d in the copy, %d in the original", before, notes(c.Proto), notes(x.File.Proto))
+	}
+}
+
 func TestCopyOwnsWhatChanges(t *testing.T) {
 	x := branching(t)
 	before := proto.Clone(x.File.Proto)

@@ -55,9 +55,9 @@ func (s *Sensitivity) leaveFloat(ctx context.Context, m *onnxq.Model, f *StaticF
 	if err != nil {
 		return err
 	}
-	defer session.Close()
 	t := &trials{s: s, session: session, groups: groups}
 	order, err := t.order(ctx)
+	session.Close() // its process takes memory
 	if err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func (s *Sensitivity) weightsAlone(ctx context.Context, m *onnxq.Model, f *Stati
 // codes for weights do much damage, the data are hard, and as much again for each activation would be a collapse.
 const (
 	aboveWeights = 8
-	aboveLimit   = 5
+	aboveLimit   = 15
 )
 
 // trials are runs in which some activations are quantized.

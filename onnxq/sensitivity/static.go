@@ -215,6 +215,10 @@ func (s *static) heldOut(ctx context.Context) (held *Sensitivity, err error) {
 		held.states = synth.Carried(held.model)
 		err = held.link(ctx)
 	}
+	if held.session != nil { // its process takes memory
+		held.session.Close()
+		held.session = nil
+	}
 	if err != nil {
 		held.Close()
 		return nil, err
