@@ -55,6 +55,9 @@ func (f *calibFlags) finish(fs *pflag.FlagSet, o *onnxq.Options, in string) erro
 	if f.limits != (sensitivity.Limits{}) && !static {
 		return cli.Usagef("--max-kl, --min-sqnr and --max-drop are for --activations static with --calib")
 	}
+	if fs.Changed("no-balance") && (len(f.paths) == 0 || o.Activations != spec.Static) {
+		return cli.Usagef("--no-balance is for --activations static --calib")
+	}
 	if len(f.paths) == 0 {
 		for _, name := range []string{"samples", "ort-lib", "resume"} {
 			if fs.Changed(name) && (name != "ort-lib" || !fs.Changed("max-slowdown")) {

@@ -61,17 +61,24 @@ func (a Axis) Of(dims []int64, channels int64) (inner int64) {
 // regions are.
 func Regions(x *graph.Graph) (all []Region) {
 	r := &regions{x: x, stored: finder{x, graph.TrainedNames(x.File.Proto), nil}, shapes: graph.NewShapes(x), seen: map[*graph.Value]bool{}}
+	taken := map[*graph.Value]bool{}
 	for _, n := range x.File.Proto.Graph.Node {
 		v, axis, channels := r.begin(n)
 		if v == nil || channels < 2 || r.seen[v] {
 			continue
 		}
 		g := &growing{regions: r, region: &Region{Name: v.Name, Channels: channels}, axes: map[*graph.Value]Axis{}, never: map[*graph.Value]bool{}}
-		if g.grow(v, axis) {
-			all = append(all, *g.region)
-		}
+		alone := true // no value is in another region
+		grown := g.grow(v, axis)
 		for v := range g.axes {
+			alone = alone && !taken[v]
 			r.seen[v] = true
+		}
+		if grown && alone {
+			all = append(all, *g.region)
+			for v := range g.axes {
+				taken[v] = true
+			}
 		}
 	}
 	return all

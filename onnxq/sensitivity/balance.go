@@ -101,6 +101,10 @@ func (b *balancing) find(ctx context.Context) error {
 	}
 	all, err := data.Engine().Extents(ctx, b.path, b.model.Graph().Opset, data.Samples(), list, progress)
 	if err != nil {
+		if ctx.Err() == nil { // the conversion does without factors
+			b.fit.Warnings = append(b.fit.Warnings, fmt.Sprintf("channels are not balanced: %v", err))
+			return nil
+		}
 		return err
 	}
 	b.extents = map[*graph.Value]observe.Extent{}

@@ -79,8 +79,8 @@ func (e *Engine) Extents(ctx context.Context, path string, opset int64, data *sa
 func (e *Engine) extents(ctx context.Context, path string, opset int64, data *samples.Samples, list []Channels, do func([]*execute.Tensor) error) error {
 	more := &onnxpb.GraphProto{}
 	var names []string
-	for _, c := range list {
-		names = append(names, c.reduce(more, opset)...)
+	for i, c := range list {
+		names = append(names, c.reduce(more, opset, fmt.Sprintf("%s/onnxquant_channels/%d", c.Name, i))...)
 	}
 	s, err := e.Plain().OpenWith(ctx, path, more)
 	if err != nil {
@@ -90,10 +90,10 @@ func (e *Engine) extents(ctx context.Context, path string, opset int64, data *sa
 	return Run(ctx, s, data, names, do)
 }
 
-// reduce adds nodes that compute the least and the greatest element and the mean square of each channel.
-func (c Channels) reduce(g *onnxpb.GraphProto, opset int64) (names []string) {
+// reduce adds nodes that compute the least and the greatest element and the mean square of each channel. Names of their
+// values begin with of.
+func (c Channels) reduce(g *onnxpb.GraphProto, opset int64, of string) (names []string) {
 	const axesAreInputs = 18 // since this opset
-	of := c.Name + "/onnxquant_channels"
 	node := func(op, suffix string, inputs []string, attributes ...*onnxpb.AttributeProto) string {
 		out := of + suffix
 		g.Node = append(g.Node, &onnxpb.NodeProto{OpType: &op, Input: inputs, Output: []string{out}, Attribute: attributes})
