@@ -27,7 +27,7 @@ GOLDEN := $(wildcard ../shared/golden)
 NUMBERS := ./internal/kernels ./internal/blocks ./formats/... ./int4 ./nvfp4 ./calib ./quality ./quantutil \
 	./internal/packing ./internal/lazy ./internal/quantize
 
-.PHONY: fold verdicts honest help build test test-long test-all check test-go test-go-long onnxgo plain cross corpus oracle oracle-long browser release release-test module costs speed bench-agrees actionlint workflows site checksums fusion kernels kernels-next accuracy coverage bench inference optypes proto consumers fuzz crash race audit architecture api go-licenses licenses check-licenses reproducible schemas man seeds clean
+.PHONY: fold fold-tasks verdicts honest help build test test-long test-all check test-go test-go-long onnxgo plain cross corpus oracle oracle-long browser release release-test module costs speed bench-agrees actionlint workflows site checksums fusion kernels kernels-next accuracy coverage bench inference optypes proto consumers fuzz crash race audit architecture api go-licenses licenses check-licenses reproducible schemas man seeds clean
 
 help:
 	@echo 'make build    bin/onnxquant, and bin/onnxquant-ort, with which verify runs ONNX Runtime'
@@ -63,6 +63,7 @@ help:
 	@echo 'make bench    the table of docs/performance.md: speed and memory, also of others (BENCH=full: at 4.3 and 16 GB)'
 	@echo 'make inference  the tables of docs/performance.md: what is written, in ONNX Runtime, beside its own quantizers'
 	@echo 'make fold     FOLD=models: time and error with --fold and without'
+	@echo 'make fold-tasks  TASKS=parts of names: what --fold does to tasks with labels'
 	@echo 'make proto    internal/onnxpb from its .proto'
 	@echo 'make optypes  internal/optypes/optypes.txt, from the schemas of onnx and ONNX Runtime'
 	@echo 'make fuzz     every fuzz target for FUZZTIME=$(FUZZTIME) (in make test-all 10s), FUZZJOBS=$(FUZZJOBS) at a time'
@@ -267,6 +268,9 @@ inference: build $(VENV)/bench
 
 fold: build $(VENV)/ready
 	$(VENV)/bin/python test/bench/fold.py $(FOLD)
+
+fold-tasks: build $(VENV)/ready
+	ONNXQUANT=$(abspath bin/onnxquant) PYTHONPATH=test/oracle $(VENV)/bin/python test/accuracy/fold.py $(TASKS)
 
 speed: build $(VENV)/ready
 	$(VENV)/bin/python test/bench/speed.py
