@@ -19,7 +19,7 @@ type product struct {
 
 	// Channels of the elements of the weight. Elements of a row are for the same channels.
 	row         int64 // elements of a row
-	alike       int64 // rows in a row for the same channel of the output
+	alike       int64 // consecutive rows for the same channel of the output
 	turns       bool  // each element is for the next channel of the output
 	out, in     int64 // numbers of channels of the output and of the input
 	outOf, inOf func(row int64) int64
