@@ -145,7 +145,6 @@ func TestTidy(t *testing.T) {
 	}
 }
 
-// A node is found among others that were added, and what is changed is not shared.
 // Notes go from all nodes of the copy, and stay in the original.
 func TestStripNotes(t *testing.T) {
 	x := branching(t)
@@ -168,6 +167,7 @@ func TestStripNotes(t *testing.T) {
 	}
 }
 
+// A node is found among others that were added, and what is changed is not shared.
 func TestCopyOwnsWhatChanges(t *testing.T) {
 	x := branching(t)
 	before := proto.Clone(x.File.Proto)
