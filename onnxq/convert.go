@@ -110,7 +110,7 @@ func (o Output) report(done *convert.Result) *Report {
 		n := float64(max(c.Layers, 1))
 		r.Calibration = &Calibrated{
 			Layers: c.Layers, Lost: c.Lost, Error: c.Found / n, MSE: c.MSE / n, Balanced: done.Balanced,
-			Output: c.Output, OutputMSE: c.OutputMSE, Samples: c.Samples, HeldOut: c.HeldOut, Refused: c.Refused,
+			Columns: c.Columns, GPTQ: c.GPTQ, Output: c.Output, OutputMSE: c.OutputMSE, Samples: c.Samples, HeldOut: c.HeldOut, Refused: c.Refused,
 		}
 		r.Calibration.Poor = c.Samples > 0 && r.Calibration.SQNR() < PoorOutputs
 		if c.Few > 0 && !c.HeldOut {

@@ -87,6 +87,9 @@ type Calibrated struct {
 	Error  float64 `json:"error"`     // error of the outputs of layers, with the written codes
 	MSE    float64 `json:"error_mse"` // the same with the codes of algorithm mse
 
+	Columns int64 `json:"columns,omitempty"` // algorithm best: columns of weights for which it was tried
+	GPTQ    int64 `json:"gptq,omitempty"`    // of these, columns with the codes of gptq, which are better on held-out rows
+
 	Balanced int `json:"balanced"` // algorithm awq: layers that read channels with factors
 
 	Output    float64 `json:"output_error"`            // error of the outputs of the model

@@ -270,6 +270,9 @@ func calibrationFacts(c *onnxq.Calibrated) []cli.Fact {
 	if c.Samples > 0 {
 		lines = append(lines, fmt.Sprintf("error of the model's outputs on %s %s, with mse %s", comparedOn(c), percent(c.Output), percent(c.OutputMSE)))
 	}
+	if c.GPTQ > 0 && !c.Refused {
+		lines = append(lines, fmt.Sprintf("%s of %s columns of weights got gptq, which is better on held-out rows", humanize.Comma(c.GPTQ), humanize.Comma(c.Columns)))
+	}
 	if c.Balanced > 0 {
 		lines = append(lines, english.Plural(c.Balanced, "layer reads", "layers read")+" channels with factors")
 	}

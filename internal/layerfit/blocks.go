@@ -21,6 +21,7 @@ type blocks struct {
 	rows       []float32 // padded columns, one after another
 	importance []float32 // of a padded column
 	packed     []byte
+	kept       []byte // a copy of packed
 	parts      ggml.Parts
 	mins       []float32 // mins that were added to the weights, a row for each part
 }
@@ -132,6 +133,9 @@ func (b *blocks) takeCodes() {
 	}
 	b.encoding.Form.Join(b.packed, b.parts)
 }
+
+func (b *blocks) keep()    { copy(buffer.Grow(&b.kept, int64(len(b.packed))), b.packed) }
+func (b *blocks) restore() { copy(b.packed, b.kept) }
 
 func (b *blocks) decode(x []float32) {
 	c := &b.panel.columns

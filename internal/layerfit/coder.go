@@ -18,6 +18,9 @@ type coder interface {
 	takeCodes()         // takes the codes over from the columns
 	decode(x []float32) // K rows
 	write(to *quantize.Found) error
+
+	keep()    // keeps a copy of the codes
+	restore() // takes them back
 }
 
 func (p *panel) coderOf(f secondorder.Format) coder {
@@ -44,6 +47,9 @@ func (s scalars) weighted(_ context.Context, h []float32) error {
 }
 
 func (s scalars) takeCodes() {}
+
+func (s scalars) keep()    { s.panel.kept.Take(&s.panel.columns, s.format) }
+func (s scalars) restore() { s.panel.columns.Take(&s.panel.kept, s.format) }
 
 func (s scalars) decode(x []float32) { s.panel.columns.Decode(s.format, x) }
 

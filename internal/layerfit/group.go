@@ -74,6 +74,7 @@ func (c *calibration) keepBetter(ctx context.Context, layer int, found *quantize
 		c.Error.MSE += e.mse / e.signal
 		c.Error.Found += min(e.found, e.mse) / e.signal
 	}
+	c.Error.Columns, c.Error.GPTQ = c.Error.Columns+e.columns, c.Error.GPTQ+e.simpler
 	c.Found[layer] = found
 	if e.signal == 0 || e.found <= e.mse {
 		return nil

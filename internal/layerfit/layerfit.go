@@ -120,6 +120,8 @@ type Errors struct {
 	Found, MSE float64 // sums over the layers
 	Layers     int     // that were compared
 	Lost       int     // layers whose error is smaller with mse, so they got its codes
+	Columns    int64   // of weights, for which best was tried
+	GPTQ       int64   // of these, columns with the codes of gptq, which are better
 	Few        int     // of all layers: with fewer rows of inputs than a row has elements
 
 	Output, OutputMSE float64 // of the outputs of the model, on average

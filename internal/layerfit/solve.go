@@ -59,12 +59,14 @@ func newSolver(ctx context.Context, c *calibration, m *moments) (*solver, error)
 // sums are squared errors, and squares, of outputs on the rows that are held out.
 type sums struct {
 	found, mse, signal float64
-	calibrated         bool // false: all codes are those of mse
-	broken             bool // the weight has NaN or infinity
+	columns, simpler   int64 // columns for which best was tried, and those for which gptq is better
+	calibrated         bool  // false: all codes are those of mse
+	broken             bool  // the weight has NaN or infinity
 }
 
 func (s *sums) add(e sums) {
 	s.found, s.mse, s.signal = s.found+e.found, s.mse+e.mse, s.signal+e.signal
+	s.columns, s.simpler = s.columns+e.columns, s.simpler+e.simpler
 	s.calibrated, s.broken = s.calibrated || e.calibrated, s.broken || e.broken
 }
 
@@ -117,6 +119,7 @@ type panel struct {
 	at       int64 // column of the weight
 
 	columns  secondorder.Columns
+	kept     secondorder.Columns // codes of gptq, beside those of best
 	rounder  secondorder.Rounder
 	search   secondorder.Search
 	clip     secondorder.Clip
@@ -155,13 +158,10 @@ func (p *panel) run(ctx context.Context, to *quantize.Found) (e sums, err error)
 		e.mse = p.measure(codes)
 		switch {
 		case p.c.Algorithm == spec.Best:
-			if err := p.shift(ctx); err != nil {
+			if err := p.best(ctx, codes, f, &e); err != nil {
 				return e, err
 			}
-			if err := codes.weighted(ctx, p.m.h); err != nil {
-				return e, err
-			}
-			p.search.Find(p.factor, c, p.m.h, f, secondorder.Rounds)
+			return e, codes.write(to)
 		case p.c.Algorithm == spec.AWQ:
 			p.clip.Find(c, p.m.h, f)
 		default:
@@ -171,6 +171,29 @@ func (p *panel) run(ctx context.Context, to *quantize.Found) (e sums, err error)
 		e.found = p.measure(codes)
 	}
 	return e, codes.write(to)
+}
+
+// best finds the codes of best, and keeps those of gptq if they are better on the held-out rows.
+func (p *panel) best(ctx context.Context, codes coder, f secondorder.Format, e *sums) error {
+	c := &p.columns
+	p.factor.Round(&p.rounder, c, f)
+	codes.takeCodes()
+	gptq := p.measure(codes)
+	codes.keep()
+	if err := p.shift(ctx); err != nil {
+		return err
+	}
+	if err := codes.weighted(ctx, p.m.h); err != nil {
+		return err
+	}
+	p.search.Find(p.factor, c, p.m.h, f, secondorder.Rounds)
+	codes.takeCodes()
+	e.found, e.columns = p.measure(codes), p.n
+	if e.found > gptq {
+		codes.restore()
+		e.found, e.simpler = gptq, p.n
+	}
+	return nil
 }
 
 // heldRows is the matrix of the rows that are held out.

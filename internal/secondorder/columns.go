@@ -32,6 +32,14 @@ func (c *Columns) Resize(k, n int, f Format) {
 	buffer.Grow(&c.Zeros, int64(blocks*n))
 }
 
+// Take copies the codes, scales and zero points of other columns, of the same format.
+func (c *Columns) Take(from *Columns, f Format) {
+	c.Resize(from.K, from.N, f)
+	copy(c.Codes, from.Codes)
+	copy(c.Scales, from.Scales)
+	copy(c.Zeros, from.Zeros)
+}
+
 // FitBlocks sets codes, scales and zero points by a Fitter, block by block.
 func (c *Columns) FitBlocks(f Format, fitter blocks.Fitter) {
 	all, ok := fitter.(blocks.ColumnFitter)
