@@ -120,6 +120,9 @@ type StaticActivations struct {
 	Met     bool       `json:"limits_hold"`   // the limits hold
 	Engine  string     `json:"engine"`        // what ran the models
 	Method  string     `json:"ranges_method"` // how ranges were found
+
+	Clipped map[string]int `json:"clipped_ranges,omitempty"` // ranges that are not the minimum and maximum, by method
+	MinMax  *OutputLoss    `json:"loss_minmax,omitempty"`    // of minimum and maximum, if ranges are clipped; all activations have codes
 }
 
 // BalancedChannels says what factors of channels gained: see Options.Balance.

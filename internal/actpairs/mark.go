@@ -153,6 +153,17 @@ func (m *marking) rangeOf(v *graph.Value) (lo, hi float32, ok bool) {
 	return float32(r.Min), float32(r.Max), ok
 }
 
+// rangedAs returns the value whose range from the options an activation has, or nil if its range is fixed.
+func (m *marking) rangedAs(v *graph.Value) *graph.Value {
+	if m.ranges[v] != nil {
+		v = m.ranges[v]
+	}
+	if _, ok := m.fixed[v]; ok {
+		return nil
+	}
+	return v
+}
+
 // narrow narrows ranges by what a node does. If a Relu or Clip is the only reader of a value, the
 // value needs only the range of the output. The output of a Softmax is in 0 to 1.
 func (m *marking) narrow(n *onnxpb.NodeProto) {

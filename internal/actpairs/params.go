@@ -43,9 +43,9 @@ func (c Codes) Whole() (lo, hi float64) { return Codes{Type: c.Type}.limits() }
 // tiny is the smallest normal float32.
 const tiny = 0x1p-126
 
-// params returns the scale and zero point for the range lo to hi, extended to 0. It computes in
+// For returns the scale and zero point for the range lo to hi, extended to 0. It computes in
 // float64. Instead of a subnormal scale it returns 1.
-func (c Codes) params(lo, hi float32) Params {
+func (c Codes) For(lo, hi float32) Params {
 	first, last := c.limits()
 	lo, hi = min(lo, 0), max(hi, 0)
 	if c.MinRange > 0 {

@@ -47,8 +47,9 @@ type Tensor struct {
 	Value   *graph.Value
 	Like    *Tensor // has the scale and zero point of this tensor; nil: see Own
 	Codes   Codes
-	Own     Params // scale and zero point of an activation without Like
-	*Stored        // nil for an activation
+	Own     Params       // scale and zero point of an activation without Like
+	Range   *graph.Value // whose range Own covers; nil if the scale is fixed
+	*Stored              // nil for an activation
 
 	// Made is the computed value of an activation: Value itself or, if nodes before it are removed,
 	// the input of the first of them.
@@ -240,7 +241,7 @@ func (m *marking) settle(t *Tensor) error {
 		return fmt.Errorf("%w of %s (%s) in %s; calibrate the model again, or leave the node out with --exclude",
 			ErrRange, msg.Quote(v.Path), m.readBy(v), m.opts.Ranges.Source)
 	}
-	t.Own = t.Codes.params(lo, hi)
+	t.Own, t.Range = t.Codes.For(lo, hi), m.rangedAs(v)
 	return nil
 }
 

@@ -74,7 +74,7 @@ func (s *Stored) find() ([]Params, error) {
 			s.broken.Store(true)
 			lo[i], hi[i] = 0, 0
 		}
-		params[i] = s.codes.params(lo[i], hi[i])
+		params[i] = s.codes.For(lo[i], hi[i])
 	}
 	return params, nil
 }

@@ -222,11 +222,7 @@ func (r *run) ranges(ctx context.Context, found *Result, names []string, data *s
 		observers[i] = &observer{Observer: o, name: name}
 		index[name] = observers[i]
 	}
-	var opts observe.Options
-	if progress := r.progress("finding ranges"); progress != nil && done < all {
-		opts.Progress = func(n, total int) { progress(done*total+n*len(names), all*total) }
-	}
-	err := r.engine.Plain().Values(ctx, r.path, data, names, opts, func(v *execute.Tensor) error {
+	err := r.engine.Plain().Values(ctx, r.path, data, names, r.counting("finding ranges", done, len(names), all), func(v *execute.Tensor) error {
 		return index[v.Name].tensor(v)
 	})
 	if err != nil {
@@ -248,6 +244,14 @@ func (r *run) ranges(ctx context.Context, found *Result, names []string, data *s
 		delete(found.Tensors, o.name)
 	}
 	return nil
+}
+
+// counting returns options that report the progress of a stage: n of all values are observed, done are finished.
+func (r *run) counting(stage string, done, n, all int) (opts observe.Options) {
+	if progress := r.progress(stage); progress != nil && done < all {
+		opts.Progress = func(sample, samples int) { progress(done*samples+sample*n, all*samples) }
+	}
+	return opts
 }
 
 // tensor observes the value of one sample.

@@ -40,7 +40,7 @@ func Static(ctx context.Context, path string, o onnxq.Options, opts calibrate.Op
 		s.fit.Limit = DefaultLimit
 	}
 	defer s.close()
-	for _, step := range []func(context.Context) error{s.open, s.ranges, s.balance, s.rest, s.mix} {
+	for _, step := range []func(context.Context) error{s.open, s.ranges, s.balance, s.rest, s.run, s.clip, s.mix} {
 		if err := step(ctx); err != nil {
 			return nil, err
 		}
@@ -54,10 +54,14 @@ type static struct {
 	all   *calibrate.Data
 	data  calibrate.Options // of the samples that are not held out, once open has run
 	model *onnxq.Model
+	held  *Sensitivity // the float model's outputs; nil if none can be compared
 	fit   *StaticFit
 }
 
 func (s *static) close() {
+	if s.held != nil {
+		s.held.Close()
+	}
 	if s.model != nil {
 		s.model.Close()
 	}
@@ -187,14 +191,18 @@ func (s *static) exposed(ctx context.Context) (path string, remove func(), err e
 	return path, remove, err
 }
 
+// run runs the float model on all samples.
+func (s *static) run(ctx context.Context) (err error) {
+	s.held, err = s.heldOut(ctx)
+	return err
+}
+
 // mix finds the activations that stay in float.
 func (s *static) mix(ctx context.Context) error {
-	held, err := s.heldOut(ctx)
-	if err != nil || held == nil {
-		return err
+	if s.held == nil {
+		return nil
 	}
-	defer held.Close()
-	return held.leaveFloat(ctx, s.model, s.fit)
+	return s.held.leaveFloat(ctx, s.model, s.fit)
 }
 
 // heldOut runs the float model on all samples. It returns nil if no output can be compared.

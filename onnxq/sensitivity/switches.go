@@ -21,8 +21,9 @@ import (
 
 // A group is an activation with a range of its own, and the values that share its scale.
 type group struct {
-	own *actpairs.Tensor
-	all []*actpairs.Tensor
+	own   *actpairs.Tensor
+	all   []*actpairs.Tensor
+	codes actpairs.Params // in runs with switches
 }
 
 // groupsOf lists the groups of a plan.
@@ -37,7 +38,7 @@ func groupsOf(p *actpairs.Plan) (groups []*group) {
 		case t.Stored != nil:
 			continue
 		case of[own] == nil:
-			of[own] = &group{own: own}
+			of[own] = &group{own: own, codes: own.Own}
 			if own.Stored == nil { // otherwise the values come from a stored table
 				groups = append(groups, of[own])
 			}
@@ -207,7 +208,7 @@ func switches(groups []*group, on func(i int) bool) []*execute.Tensor {
 			flags[i] = 1
 		}
 		lo, hi := g.own.Codes.Whole()
-		scale[i], least[i], most[i] = g.own.Own.Scale, float32(lo)-float32(g.own.Own.Zero), float32(hi)-float32(g.own.Own.Zero)
+		scale[i], least[i], most[i] = g.codes.Scale, float32(lo)-float32(g.codes.Zero), float32(hi)-float32(g.codes.Zero)
 	}
 	dims := []int64{int64(n)}
 	return []*execute.Tensor{
