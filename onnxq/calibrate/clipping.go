@@ -14,10 +14,10 @@ type Clipped struct {
 	Range  calib.Range
 }
 
-// The effort of Clippings. The squared error of a range takes time for each bucket, the entropy 40 ms a value.
+// The effort of Clippings. The squared error of a range takes time for each bucket, the entropy 0.1 s a value.
 const (
 	coarse      = 7 // bits of precision
-	mostEntropy = 64
+	mostEntropy = 32
 )
 
 // clipping lists the methods of Clippings, besides the minimum and maximum.
@@ -31,7 +31,7 @@ func ClippingMethods() []string { return slices.Concat([]string{"minmax", meanOf
 
 // Clippings finds ranges of values by several methods in one pass over the data, for codes of a scheme. It
 // returns a range for each of [ClippingMethods], within the minimum and maximum; a method that finds none has
-// those, as has entropy with more than 64 names. A value that is empty, or not always finite, is not in the result.
+// those, as has entropy with more than 32 names. A value that is empty, or not always finite, is not in the result.
 func Clippings(ctx context.Context, path string, opts Options, names []string) (map[string][]Clipped, error) {
 	r, err := open(ctx, path, opts)
 	if err != nil {

@@ -27,8 +27,8 @@ const (
 // them get the ranges of one method after the other; a block is halved if that does not help. The ranges are
 // kept if the held-out samples lose less than with minimum and maximum.
 func (s *static) clip(ctx context.Context) error {
-	if s.held == nil || s.data.Method.Name != "" || strings.HasSuffix(string(s.fit.Options.ActivationType), "16") {
-		return nil // 16 bits need no clipping
+	if s.held == nil || s.fit.HeldOut == 0 || s.data.Method.Name != "" || strings.HasSuffix(string(s.fit.Options.ActivationType), "16") {
+		return nil // nothing shows a gain, or a method is given, or 16 bits need no clipping
 	}
 	p, err := s.model.Plan(s.fit.Options)
 	if err != nil {
@@ -240,20 +240,20 @@ func (s *static) keepClips(ctx context.Context, c *clips) error {
 		if loss.Damage < least {
 			least = loss.Damage
 			s.fit.Options, s.fit.Clipped, s.fit.MinMax = o, counts, &whole
-			s.fit.Method = methodText(counts)
-			o.Ranges.Method = s.fit.Method
+			o.Ranges.Method += ", clipped"
+			s.fit.Method = o.Ranges.Method
 		}
 	}
 	return nil
 }
 
-// methodText names the methods of ranges that are not minmax.
-func methodText(counts map[string]int) string {
+// clipped counts the ranges of each method.
+func (f *StaticFit) clipped() string {
 	var parts []string
 	for _, name := range calibrate.ClippingMethods() {
-		if n := counts[name]; n > 0 {
-			parts = append(parts, fmt.Sprintf("%s %d", name, n))
+		if n := f.Clipped[name]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d by %s", n, name))
 		}
 	}
-	return "minmax, clipped: " + strings.Join(parts, ", ")
+	return strings.Join(parts, ", ")
 }

@@ -28,12 +28,17 @@ import (
 // writeArray writes an array of numbers, and returns their bytes.
 func writeArray(t *testing.T, path string, shape ...int) (raw []byte) {
 	t.Helper()
+	return writeNumbers(t, path, func(i int) float64 { return math.Sin(float64(i * i)) }, shape...)
+}
+
+func writeNumbers(t *testing.T, path string, number func(i int) float64, shape ...int) (raw []byte) {
+	t.Helper()
 	n, text := 1, ""
 	for _, d := range shape {
 		n, text = n*d, text+fmt.Sprintf("%d, ", d)
 	}
 	for i := range n {
-		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(float32(math.Sin(float64(i*i)))))
+		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(float32(number(i))))
 	}
 	header := "{'descr': '<f4', 'fortran_order': False, 'shape': (" + text + "), }\n"
 	if err := os.WriteFile(path, slices.Concat([]byte("\x93NUMPY\x01\x00"), []byte{byte(len(header)), 0}, []byte(header), raw), 0o600); err != nil {

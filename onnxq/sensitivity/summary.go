@@ -43,9 +43,9 @@ func (f *StaticFit) Summary() (facts [][2]string) {
 	if f.Balance != nil {
 		add("balance", "%s", f.balanceText())
 	}
-	add("ranges", "%s; %s", f.Options.Ranges.Method, english.Plural(f.Samples, "sample", ""))
+	add("ranges", "%s, %s", f.Options.Ranges.Method, english.Plural(f.Samples, "sample", ""))
 	if f.MinMax != nil {
-		add("ranges", "damage without clipping %.2g, with it %.2g", f.MinMax.Damage, f.All.Damage)
+		add("ranges", "clipped: %s; damage without clipping %.2g, with it %.2g", f.clipped(), f.MinMax.Damage, f.All.Damage)
 	}
 	return facts
 }
