@@ -100,8 +100,8 @@ func (s *static) clippings(ctx context.Context, groups []*group) (*clips, error)
 	}
 	for _, name := range names {
 		u := byPath[name]
-		if u.ranges = found[name]; u.ranges == nil {
-			continue
+		if u.ranges = found[name]; u.ranges == nil || u.ranges[0].Range != s.fit.Options.Ranges.Tensors[name] {
+			continue // not observed, or factors of channels have changed it
 		}
 		whole := u.groups[0].params(u.ranges[0])
 		if slices.ContainsFunc(u.ranges, func(r calibrate.Clipped) bool { return u.groups[0].params(r).Scale < 0.98*whole.Scale }) {
