@@ -69,6 +69,9 @@ func (f *calibFlags) finish(fs *pflag.FlagSet, o *onnxq.Options, in string) erro
 	f.data = calibrate.New(in, calibrate.Options{Data: f.paths, Samples: f.samples, Library: f.library})
 	if static {
 		o.Ranges = &rules.Ranges{} // until fitStatic finds them
+		if o.Algorithm.NeedsData() {
+			return cli.Usagef("--algorithm %s is not for --activations static, whose --calib finds ranges; --algorithm best finds codes without data", o.Algorithm)
+		}
 		return cli.LeaveOut(fs, "with --activations static, --calib finds ranges", "ranges", "resume")
 	}
 	o.Calibration, o.Resume = f.data, f.resume

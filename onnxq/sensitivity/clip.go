@@ -17,7 +17,8 @@ import (
 
 // The effort of clip: runs of samples, samples for each, blocks at first, and the least gain that counts.
 const (
-	clipTrials  = 96
+	clipTrials  = 96 // half of them above manyUnits
+	manyUnits   = 128
 	clipSamples = 4
 	clipBlocks  = 8
 	leastGain   = 0.005
@@ -115,6 +116,13 @@ func (g *group) params(r calibrate.Clipped) actpairs.Params {
 	return g.own.Codes.For(float32(r.Range.Min), float32(r.Range.Max))
 }
 
+func (c *clips) mostTrials() int {
+	if len(c.units) > manyUnits {
+		return clipTrials / 2
+	}
+	return clipTrials
+}
+
 // damageOf returns the damage with a method for each unit.
 func (c *clips) damageOf(ctx context.Context, methods []int) (float64, error) {
 	for i, u := range c.units {
@@ -128,7 +136,7 @@ func (c *clips) damageOf(ctx context.Context, methods []int) (float64, error) {
 		x.add(all.inputs[i*len(all.inputs)/n], all.want[i*len(all.inputs)/n])
 	}
 	if c.tried++; c.s.opts.Progress != nil {
-		c.s.opts.Progress("choosing ranges", min(c.tried, clipTrials), clipTrials)
+		c.s.opts.Progress("choosing ranges", min(c.tried, c.mostTrials()), c.mostTrials())
 	}
 	return c.damage(ctx, x, func(int) bool { return true })
 }
@@ -169,7 +177,7 @@ func (c *clips) search(ctx context.Context) error {
 			queue = append(queue, try{block, k})
 		}
 	}
-	for ; len(queue) > 0 && c.tried < clipTrials; queue = queue[1:] {
+	for ; len(queue) > 0 && c.tried < c.mostTrials(); queue = queue[1:] {
 		t := queue[0]
 		helped, err := c.attempt(ctx, t)
 		if err != nil {
