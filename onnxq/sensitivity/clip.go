@@ -40,7 +40,7 @@ func (s *static) clip(ctx context.Context) error {
 	if err != nil || len(c.units) == 0 {
 		return err
 	}
-	path, remove, err := switched(ctx, s.held.model, groups)
+	path, remove, err := switched(ctx, s.held.graph, groups)
 	if err != nil {
 		return err
 	}
@@ -95,7 +95,12 @@ func (s *static) clippings(ctx context.Context, groups []*group) (*clips, error)
 	}
 	opts := s.data
 	opts.Scheme = calib.Scheme{Bits: 8, Symmetric: groups[0].own.Codes.Symmetric}
-	found, err := calibrate.Clippings(ctx, s.path, opts, names)
+	path, remove, err := s.exposed(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer remove()
+	found, err := calibrate.Clippings(ctx, path, opts, names)
 	if err != nil {
 		return nil, err
 	}
