@@ -9,6 +9,9 @@
 // codes add up without overflow on processors without VNNI: amax/64, or (max - min)/127. The
 // scale is computed in float64. Where it would be subnormal, it is 1.
 //
+// Unsigned codes around a middle are those of signed ones plus [Codec.Zero], for operators that take
+// one zero point for all channels.
+//
 // A [Codec] is immutable, and for concurrent use.
 package ort8
 
@@ -24,27 +27,40 @@ import (
 type Codec struct {
 	Signed  bool
 	Reduced bool
+	Middle  bool // unsigned codes are symmetric around Zero
 }
 
 // codes is the format without the rule for its scales.
-func (c Codec) codes() int4.Codec { return int4.Codec{Bits: 8, Signed: c.Signed, ZeroPoint: !c.Signed} }
+func (c Codec) codes() int4.Codec {
+	return int4.Codec{Bits: 8, Signed: c.Signed, ZeroPoint: !c.Signed && !c.Middle}
+}
+
+// Zero is the zero point of symmetric codes.
+func (c Codec) Zero() byte {
+	if c.Signed {
+		return 0
+	}
+	return 128
+}
+
+func (c Codec) symmetric() bool { return c.Signed || c.Middle }
 
 // Validate returns nil: every Codec is valid.
 func (c Codec) Validate() error { return nil }
 
-// HasZeroPoints returns true: zero points of signed codes are 0, but stored.
-func (c Codec) HasZeroPoints() bool { return true }
+// HasZeroPoints reports whether blocks have zero points. Those of signed codes are 0, but stored.
+func (c Codec) HasZeroPoints() bool { return !c.Middle }
 
 // tiny is the smallest normal float32.
 const tiny = 0x1p-126
 
-// Scales turns the ranges lo … hi of blocks into their scales and zero points. Signed codes use
+// Scales turns the ranges lo … hi of blocks into their scales and zero points. Symmetric codes use
 // hi alone, the amax. It reports whether all ranges are finite.
 func (c Codec) Scales(scale []float32, zero []byte, lo, hi []float32) (finite bool) {
 	finite = true
 	for i, h := range hi {
 		l := float32(0)
-		if !c.Signed {
+		if !c.symmetric() {
 			l = lo[i]
 		}
 		if !kernels.IsFinite(l) || !kernels.IsFinite(h) {
@@ -59,19 +75,21 @@ func (c Codec) Scales(scale []float32, zero []byte, lo, hi []float32) (finite bo
 func (c Codec) scale(lo, hi float64) (float32, byte) {
 	steps := 255.0
 	switch {
-	case c.Signed && c.Reduced:
+	case c.symmetric() && c.Reduced:
 		lo, steps = -hi, 128
-	case c.Signed:
+	case c.symmetric():
 		lo, steps = -hi, 254
 	case c.Reduced:
 		steps = 127
 	}
 	s := (hi - lo) / steps
 	switch {
+	case s < tiny && c.symmetric():
+		return 1, c.Zero()
 	case s < tiny:
 		return 1, 0
-	case c.Signed:
-		return float32(s), 0
+	case c.symmetric():
+		return float32(s), c.Zero()
 	}
 	return float32(s), byte(math.RoundToEven(-lo / s))
 }

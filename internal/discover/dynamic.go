@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/dustin/go-humanize/english"
+
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/reach"
@@ -119,6 +121,8 @@ func dynamicOf(l reach.Leaf, shape []int64, x *graph.Graph) (f Dynamic, why stri
 		return f, "Gemm has transA, alpha or beta"
 	case op == "Gemm":
 		return Dynamic{Product, swapped}, ""
+	case op == "Conv" && len(shape) < 3:
+		return f, "a convolution's weight has three dimensions or more"
 	case op == "Conv":
 		return Dynamic{Kind: Convolution}, ""
 	case op == "Gather":
@@ -171,6 +175,12 @@ func (d *Decision) dynamic(c Choice, x *graph.Graph, opts Options, otherwise str
 		d.miss(opts.Asked.Activations && otherwise == "", Unmet{Setting: "activations", Asked: "dynamic", Got: "weights only", Why: why})
 		return d.decode(c, why)
 	}
+	if f.Kind == Convolution && !d.asksOneScale(opts) {
+		if d.Shape[1] <= fewChannels {
+			return d.decode(c, fmt.Sprintf("a convolution of %s", english.Plural(int(d.Shape[1]), "channel", "")))
+		}
+		c.Block = spec.PerChannel
+	}
 	if o := d.Override; f.Kind == Convolution && opts.Format == "" && opts.ConvFormat == "" && o.Format == nil && o.Bits == nil {
 		c.Format = spec.Uint8 // ONNX Runtime's int8 convolutions are slow
 	}
@@ -180,8 +190,6 @@ func (d *Decision) dynamic(c Choice, x *graph.Graph, opts Options, otherwise str
 		c.Format, c.ReduceRange, c.Block = spec.Uint8, false, spec.PerTensor
 	case Recurrent:
 		c.Format = spec.Int8
-	case Convolution:
-		c.Block = spec.PerTensor
 	}
 	c.Style, c.Dynamic, c.ZeroPoint = spec.StyleDynamic, f, !c.Format.Signed()
 	if c.Algorithm != spec.RTN {
@@ -191,6 +199,18 @@ func (d *Decision) dynamic(c Choice, x *graph.Graph, opts Options, otherwise str
 	}
 	return c
 }
+
+// asksOneScale reports whether a weight gets one scale because the caller wants it, and not by default.
+func (d *Decision) asksOneScale(opts Options) bool {
+	if b := d.Override.Block; b != nil {
+		return *b == spec.PerTensor
+	}
+	return opts.Asked.Block && opts.Block == spec.PerTensor
+}
+
+// fewChannels is the most channels whose products a convolution sums up while it is faster with floats than
+// with codes: depthwise ones, and those of images and sound. Their activations are sensitive, too.
+const fewChannels = 4
 
 // decode settles a choice for a weight that is decoded before operators read it.
 func (d *Decision) decode(c Choice, why string) Choice {

@@ -29,6 +29,8 @@ func (w *Weight) setDynamic() {
 	switch {
 	case kind == discover.Recurrent && !channels:
 		w.Outer, w.K = w.Shape[0], all/w.Shape[0]
+	case channels && w.filters():
+		w.Outer, w.K = w.Shape[0], all/w.Shape[0]
 	case channels && w.Choice.Dynamic.Transposed:
 		w.Outer, w.K = all/last, last
 	case channels && w.stacked():
@@ -37,8 +39,13 @@ func (w *Weight) setDynamic() {
 		w.K, w.Inner = all/last, last
 	}
 	w.Block, w.Blocks = w.K, 1
-	w.codec = ort8.Codec{Signed: w.Choice.Format.Signed(), Reduced: w.Choice.ReduceRange}
+	signed := w.Choice.Format.Signed()
+	w.codec = ort8.Codec{Signed: signed, Reduced: w.Choice.ReduceRange, Middle: channels && w.filters() && !signed}
 }
+
+// filters reports whether a ConvInteger reads the codes. It takes one zero point for all channels. Scales
+// of channels are applied to its result.
+func (w *Weight) filters() bool { return w.Choice.Dynamic.Kind == discover.Convolution }
 
 // dynamicShapes returns the shape of the codes, and the shape of scales and zero points.
 func (w *Weight) dynamicShapes() (codes, scales []int64) {
@@ -52,6 +59,10 @@ func (w *Weight) dynamicShapes() (codes, scales []int64) {
 		return codes, w.Shape[:2]
 	case w.Choice.Dynamic.Kind == discover.Recurrent:
 		return codes, w.Shape[:1]
+	case channels && w.filters():
+		scales = slices.Repeat([]int64{1}, len(w.Shape)-1)
+		scales[0] = w.Shape[0]
+		return codes, scales
 	case channels && w.stacked():
 		scales = slices.Clone(w.Shape)
 		scales[len(scales)-2] = 1
@@ -81,15 +92,23 @@ func (w *Weight) buildDynamic(b *Builder) (t Tensors) {
 	codes, scales := w.dynamicShapes()
 	t.Codes = b.Tensor(w.Name+Suffix(w.codeType()), w.codeType(), codes)
 	t.Scales = b.Tensor(w.Name+"_scale", dtype.Float32, scales)
-	t.Zeros = b.Tensor(w.Name+"_zp", w.codeType(), scales)
+	if w.Choice.Block != spec.PerChannel || !w.filters() {
+		t.Zeros = b.Tensor(w.Name+"_zp", w.codeType(), scales)
+	}
 	return t
 }
 
 // quantity has the names of codes, their scale and their zero point.
 type quantity struct{ codes, scale, zero string }
 
-func quantityOf(t Tensors) quantity {
-	return quantity{t.Codes.GetName(), t.Scales.GetName(), t.Zeros.GetName()}
+func (w *Weight) quantity(t Tensors, b *Builder) quantity {
+	q := quantity{codes: t.Codes.GetName(), scale: t.Scales.GetName()}
+	if t.Zeros != nil {
+		q.zero = t.Zeros.GetName()
+	} else {
+		q.zero = b.Constant(w.Name+"_zp", w.codeType(), nil, []byte{w.codec.(ort8.Codec).Zero()})
+	}
+	return q
 }
 
 // dynamic is the part of Operators for dynamic weights.
@@ -130,7 +149,7 @@ func (c *Operators) Tables(w *Weight, r reach.Reach, b *Builder) Tensors {
 	}
 	for _, l := range r.Leaves {
 		if l.Node.GetOpType() == "Gather" {
-			c.lookUp(quantityOf(t), l.Node)
+			c.lookUp(w.quantity(t, b), l.Node)
 		}
 	}
 	return t
@@ -138,7 +157,7 @@ func (c *Operators) Tables(w *Weight, r reach.Reach, b *Builder) Tensors {
 
 // Compute replaces the operators of leaves, except Gather, by operators that compute with codes.
 func (c *Operators) Compute(w *Weight, t Tensors, r reach.Reach, b *Builder) {
-	q := quantityOf(t)
+	q := w.quantity(t, b)
 	transposed := "" // name of the codes with the axes swapped
 	for _, l := range r.Leaves {
 		switch op := l.Node.GetOpType(); op {

@@ -21,10 +21,10 @@ func TestDynamicInTiles(t *testing.T) {
 	}
 	tensors := []*onnxpb.TensorProto{
 		modeltest.Floats("w", 2, 20, 7), modeltest.Floats("r", 2, 20, 5), modeltest.Floats("p", 2, 7, 9),
-		modeltest.Floats("q", 9, 7), modeltest.Floats("k", 4, 3, 3), modeltest.Floats("e", 30, 4),
+		modeltest.Floats("q", 9, 7), modeltest.Floats("k", 4, 5, 3), modeltest.Floats("e", 30, 4),
 	}
 	in := modeltest.Write(t, modeltest.Model(tensors, nodes))
-	for _, block := range []int{0, spec.PerChannel} {
+	for _, block := range []int{0, spec.PerChannel, spec.PerTensor} {
 		opts := onnxq.Options{Activations: spec.Dynamic, Block: block, Ops: []string{"all"}}
 		var want []byte
 		for _, limit := range []int64{modeltest.LargestTile, 1, 8, 23, 64} {

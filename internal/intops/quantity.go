@@ -115,6 +115,9 @@ func (r *rewriting) decode(q quantity, axis int) string {
 	if !constant(q.scale) {
 		return ""
 	}
+	if filterScales(q) {
+		return r.decodeFilters(q)
+	}
 	inputs := []string{q.codes.Name, q.scale.Name}
 	attrs := []*onnxpb.AttributeProto{form.IntAttr("axis", int64(axis))}
 	if rows := stackedColumns(q); rows > 0 {
@@ -144,6 +147,33 @@ func stackedColumns(q quantity) int64 {
 		return 0
 	}
 	return codes[n-2]
+}
+
+// filterScales reports whether a convolution's codes [M, ...] have scales [M, 1, 1], as a Mul applies them to
+// the channels of its result.
+func filterScales(q quantity) bool {
+	codes, scale := q.codes.Tensor.GetDims(), q.scale.Tensor.GetDims()
+	return len(codes) > 2 && len(scale) == len(codes)-1 && scale[0] == codes[0] && elements(q.scale) == codes[0] && (codes[0] > 1 || len(scale) > 1)
+}
+
+// decodeFilters adds a DequantizeLinear of a convolution's weight. Each channel gets the zero point of all.
+func (r *rewriting) decodeFilters(q quantity) string {
+	channels := q.codes.Tensor.GetDims()[0]
+	b := form.NewBuilder(r.copy.Names)
+	inputs := []string{q.codes.Name, b.Value(q.scale.Name, "Reshape", []string{q.scale.Name, b.Shape(q.codes.Name, []int64{channels})})}
+	if !r.zeros(q.zero) {
+		raw, ok := r.bytes(q.zero)
+		if !ok || len(raw) != 1 {
+			return ""
+		}
+		inputs = append(inputs, b.Constant(q.zero.Name, dtype.DType(q.zero.Tensor.GetDataType()), []int64{channels}, bytes.Repeat(raw, int(channels))))
+	}
+	name := b.Fresh(plain(q.codes.Name))
+	b.Node(name, "DequantizeLinear", name, inputs, form.IntAttr("axis", 0))
+	for _, n := range slices.Concat(b.ConstantNodes(), b.Nodes) {
+		r.add(q.codes.Graph, n)
+	}
+	return name
 }
 
 // suffix matches what quantizers add to the name of a value for its codes.
