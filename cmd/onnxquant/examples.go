@@ -41,6 +41,7 @@ var examples = map[string]string{
 	"reduce-range":               "--activations dynamic",
 	"resume":                     "--calib samples.npz --algorithm best",
 	"coarse-activations":         "--activations static --ranges ranges.json",
+	"no-balance":                 "--activations static --calib data.npz",
 	"restyle external-data":      "always --style nbits",
 	"restyle external-data-name": "model.onnx_data --external-data always --style nbits",
 	"restyle force":              "--style nbits",

@@ -322,7 +322,7 @@ func keepFloat(x *graph.Graph, o *onnxq.Options, groups []*group, float []int) e
 	}
 	var weights []string
 	for w := range seen {
-		if w != nil && w.Tensor != nil && len(w.Tensor.GetDims()) > 1 {
+		if w != nil && w.Tensor != nil && w.ElemType().Float() && len(w.Tensor.GetDims()) > 1 {
 			weights = append(weights, w.Name)
 		}
 	}
