@@ -30,20 +30,21 @@ type calibFlags struct {
 	without spec.Algorithm  // of an output of a folder, if its model does not take the data
 	fit     *sensitivity.StaticFit
 	limits  sensitivity.Limits
+	uneven  bool // channels are not balanced
 }
 
 func (f *calibFlags) define(fs *pflag.FlagSet) {
 	fs.Var(dataPaths{&f.paths}, "calib",
 		"find codes by running the model on `DATA`: .npz, .npy, .pb or\n.jsonl files, a folder of them, or self: a language model makes\nits own samples; may be repeated. Algorithms awq and gptq need\nit; --calib without --algorithm means --algorithm best. With\n--activations static: find ranges, and what stays in float")
 	cli.AlsoData(fs, "calib")
-	fs.Var(cli.Number[int]{Value: &f.samples, Valid: func(n int) bool { return n >= 1 }, Want: "at least 1"}, "samples",
-		"how many samples of --calib are used (default 128)")
+	fs.Var(cli.Number[int]{Value: &f.samples, Valid: func(n int) bool { return n >= 1 }, Want: "at least 1"}, "samples", "how many samples of --calib are used (default 128)")
 	fs.Var(cli.Optional{To: &f.limits.KL, Kind: "E"}, "max-kl",
 		"with --activations static --calib: the largest mean KL\ndivergence of OUT's distributions on held-out samples; what\ncosts most stays in float until the limit holds")
-	fs.Var(cli.Optional{To: &f.limits.SQNR, Kind: "DB"}, "min-sqnr",
-		"the same for the least SQNR of an output")
+	fs.Var(cli.Optional{To: &f.limits.SQNR, Kind: "DB"}, "min-sqnr", "the same for the least SQNR of an output")
 	fs.Var(cli.Optional{To: &f.limits.Drop, Kind: "SHARE"}, "max-drop",
 		"the same for the share of held-out rows with another largest\nclass, such as 1%")
+	fs.BoolVar(&f.uneven, "no-balance", false,
+		"with --activations static --calib, do not divide channels of\nactivations by factors that weights compensate")
 	fs.BoolVar(&f.resume, "resume", false,
 		"go on where --calib was interrupted, with the same output,\nmodel, data and flags")
 	fs.StringVar(&f.library, "ort-lib", "", ortLibUsage)
@@ -52,12 +53,10 @@ func (f *calibFlags) define(fs *pflag.FlagSet) {
 // finish checks the flags, and sets the options that checks need.
 func (f *calibFlags) finish(fs *pflag.FlagSet, o *onnxq.Options, in string) error {
 	static := o.Activations == spec.Static && len(f.paths) > 0
-	if f.limits != (sensitivity.Limits{}) && !static {
-		return cli.Usagef("--max-kl, --min-sqnr and --max-drop are for --activations static with --calib")
+	if (f.limits != (sensitivity.Limits{}) || f.uneven) && !static {
+		return cli.Usagef("--max-kl, --min-sqnr, --max-drop and --no-balance are for --activations static with --calib")
 	}
-	if fs.Changed("no-balance") && (len(f.paths) == 0 || o.Activations != spec.Static) {
-		return cli.Usagef("--no-balance is for --activations static --calib")
-	}
+	o.NoBalance = f.uneven
 	if len(f.paths) == 0 {
 		for _, name := range []string{"samples", "ort-lib", "resume"} {
 			if fs.Changed(name) && (name != "ort-lib" || !fs.Changed("max-slowdown")) {

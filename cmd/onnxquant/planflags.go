@@ -77,10 +77,7 @@ func (f *planFlags) define(fs *pflag.FlagSet) {
 		"JSON `FILE` with settings per weight")
 	fs.BoolVar(&o.Fold, "fold", false,
 		"fold BatchNormalization, and Mul and Add of constants, into\nthe weights beside them (default with --activations static\n--calib, unless a weight has one scale)")
-	fs.BoolVar(&f.noFold, "no-fold", false,
-		"leave the nodes as they are")
-	fs.BoolVar(&o.NoBalance, "no-balance", false,
-		"with --activations static --calib, do not divide channels of\nactivations by factors that weights compensate")
+	fs.BoolVar(&f.noFold, "no-fold", false, "leave the nodes as they are")
 	fs.Var(cli.SizesOf{Value: &o.FixDims}, "fix-dim",
 		"size that OUT declares for a symbolic dimension, or for\nINPUT:AXIS, for NPUs, which take fixed shapes; may be repeated")
 	fs.BoolVar(&o.StripNotes, "strip-notes", false,
