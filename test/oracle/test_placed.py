@@ -13,10 +13,12 @@ import pytest
 import levels
 import placed
 from command import onnxquant
+from runtime import SATURATES
 
 # A setting and how far outputs may be from the float model's: codes of 4 bits in a chain of up to nine layers, 8 bits, float16.
 FOUR, EIGHT, HALF = 0.75, 0.12, 0.02
 ALL = ["--ops", "all"]
+DYNAMIC = ["--activations", "dynamic", *(["--reduce-range"] if SATURATES else []), *ALL]
 SETTINGS = {
     "4": (["-bits", "4", "-block", "32"], FOUR),
     "8": (["-bits", "8", *ALL], EIGHT),
@@ -34,9 +36,9 @@ SETTINGS = {
     "float16 ort 4": (["--float16", "-bits", "4", "-block", "32", "--target", "ort", *ALL], FOUR),
     "float16 scales": (["-bits", "8", "-block", "32", "--scale-type", "float16", "--target", "ort", *ALL], EIGHT),
     "uint8 scales": (["-bits", "4", "-block", "16", "--scale-type", "uint8", "--style", "nbits", *ALL], FOUR),
-    "dynamic": (["--activations", "dynamic", *ALL], 0.25),
-    "dynamic, per channel": (["--activations", "dynamic", "--block", "-1", *ALL], 0.25),
-    "dynamic ort": (["--activations", "dynamic", "--target", "ort", *ALL], 0.25),
+    "dynamic": (DYNAMIC, 0.25),
+    "dynamic, per channel": ([*DYNAMIC, "--block", "-1"], 0.25),
+    "dynamic ort": ([*DYNAMIC, "--target", "ort"], 0.25),
     "static": (["--activations", "static", *ALL], 0.35),
     "static ort": (["--activations", "static", "--target", "ort", *ALL], 0.35),
     "static qnn": (["--activations", "static", "--target", "qnn", *ALL], 0.35),
