@@ -33,7 +33,7 @@ class Task:
     path: pathlib.Path
     feeds: Callable  # the runs of verify, each a dict of arrays
     score: Callable  # of a session: the share of right answers
-    other: Callable = None  # the runs of calibration; None: those of verify
+    other: Callable  # of a number: so many runs of calibration, or fewer
 
 
 def run(session, feed):
@@ -58,8 +58,8 @@ def recognizer(name, path, blank_first=True):
     def feeds():
         return [{entry.name: line(text)} for text in ocr.lines()[:8]]
 
-    def other():
-        return [{entry.name: line(text)} for text in ocr.other_lines(16)]
+    def other(count=16):
+        return [{entry.name: line(text)} for text in ocr.other_lines(count)]
 
     def score(session):
         wrong = total = 0
@@ -120,7 +120,8 @@ def detector(name, path):
             stray, found = stray + (got & ~mask).sum(), found + got.sum()
         return max(hits / total - stray / max(found, 1), 0)
 
-    return Task(name, "mask", path, lambda: [feed(s) for s in range(3)], score, lambda: [feed(s) for s in range(100, 108)])
+    return Task(name, "mask", path, lambda: [feed(s) for s in range(3)], score,
+                lambda count=8: [feed(s) for s in range(100, 100 + count)])
 
 
 def orientation(path):
@@ -132,7 +133,7 @@ def orientation(path):
 
     ORDER = [0, 3, 2, 1]
     return Task("orientation of pages", "classes", path, lambda: [feed(s, 90 * (s % 4)) for s in range(24)], score,
-                lambda: [feed(s, 90 * (s % 4)) for s in range(100, 116)])
+                lambda count=16: [feed(s, 90 * (s % 4)) for s in range(100, 100 + count)])
 
 
 def upside_down(path):
@@ -146,7 +147,7 @@ def upside_down(path):
         return np.mean([run(session, feed(t, turned))[0].argmax() == turned for t in ocr.lines() for turned in (0, 1)])
 
     return Task("PP-OCR cls", "classes", path, lambda: [feed(t, i % 2) for i, t in enumerate(ocr.lines())], score,
-                lambda: [feed(t, i % 2) for i, t in enumerate(ocr.other_lines(32))])
+                lambda count=32: [feed(t, i % 2) for i, t in enumerate(ocr.other_lines(count))])
 
 
 # Speech: sentences of a synthesizer in noise, with pauses between them.
@@ -191,7 +192,8 @@ def vad(path):
         right = [(p > 0.5) == (s > 0.5) for seed in range(2) for _, p, s in frames(seed, session) if s in (0, 1)]
         return np.mean(right)
 
-    return Task("silero VAD", "yes or no", path, lambda: feeds_of(0), score, lambda: feeds_of(100))
+    return Task("silero VAD", "yes or no", path, lambda: feeds_of(0), score,
+                lambda count=100: feeds_of(100)[::max(100 // count, 1)][:count])
 
 
 # Types of files, by their names.
@@ -223,7 +225,8 @@ def magika(path):
     def score(session):
         return np.mean([labels[run(session, feed(p))[0].argmax()] == kind for p, kind in files()])
 
-    return Task("magika", "classes", path, lambda: [feed(p) for p, _ in files()[::4]], score, lambda: [feed(p) for p, _ in files()[2::4]])
+    return Task("magika", "classes", path, lambda: [feed(p) for p, _ in files()[::4]], score,
+                lambda count=64: [feed(p) for p, _ in files()[2::4]][:count])
 
 
 # Language models: the next byte.
@@ -239,7 +242,7 @@ def language(name):
 
     calib = np.load(folder / "calib_ids.npz")["ids"][:, :128]
     return Task(name, "tokens", folder / "model.onnx", lambda: [{entry.name: tokens[i:i + 1, :-1]} for i in range(4)], score,
-                lambda: [{entry.name: calib[i:i + 1]} for i in range(16)])
+                lambda count=16: [{entry.name: calib[i:i + 1]} for i in range(count)])
 
 
 # Digits of fonts.
@@ -258,7 +261,8 @@ def digits(path):
     def score(session):
         return np.mean([run(session, feed(*k))[0].argmax() == k[0] for k in all_[::4]])
 
-    return Task("mnist-8", "classes, no softmax", path, lambda: [feed(*k) for k in all_[1::7]], score, lambda: [feed(*k) for k in all_[3::14]])
+    return Task("mnist-8", "classes, no softmax", path, lambda: [feed(*k) for k in all_[1::7]], score,
+                lambda count=100: [feed(*k) for k in all_[3::14]][:count])
 
 
 # Codes of four characters or more.
@@ -285,7 +289,8 @@ def captcha(path):
             wrong += min(ocr.changes(text, read), 4)
         return 1 - wrong / 160
 
-    return Task("captcha CRNN", "classes", path, lambda: [drawn(s)[1] for s in range(20)], score, lambda: [drawn(s)[1] for s in range(1000, 1016)])
+    return Task("captcha CRNN", "classes", path, lambda: [drawn(s)[1] for s in range(20)], score,
+                lambda count=16: [drawn(s)[1] for s in range(1000, 1000 + count)])
 
 
 # Notes: tones with overtones.
@@ -318,7 +323,8 @@ def pitch(path):
             both, found, there = both + (got & keys).sum(), found + got.sum(), there + keys.sum()
         return 2 * both / (found + there)
 
-    return Task("basic-pitch", "yes or no, many", path, lambda: [played(s)[0] for s in range(3)], score, lambda: [played(s)[0] for s in range(100, 106)])
+    return Task("basic-pitch", "yes or no, many", path, lambda: [played(s)[0] for s in range(3)], score,
+                lambda count=6: [played(s)[0] for s in range(100, 100 + count)])
 
 
 # Images twice or three times as large, and actions: no labels but the float model's answers.
@@ -341,7 +347,8 @@ def upscaler(path):
             bicubic += ((np.asarray(low, np.float32) / 255 - want) ** 2).sum()
         return max(1 - ours / bicubic, 0)
 
-    return Task("super resolution", "image", path, lambda: [images(s)[1] for s in range(1)], score, lambda: [images(s)[1] for s in range(100, 102)])
+    return Task("super resolution", "image", path, lambda: [images(s)[1] for s in range(1)], score,
+                lambda count=2: [images(s)[1] for s in range(100, 100 + count)])
 
 
 def policy(path):
@@ -355,7 +362,8 @@ def policy(path):
         got = np.stack([run(session, {entry.name: x})[0][0] for x in observed])
         return np.mean(abs(got - want) < 0.1 * want.std(axis=0).mean() * 3)
 
-    return Task("control policy", "values", path, lambda: [{entry.name: x} for x in observed[:64]], score, lambda: [{entry.name: x} for x in observed[100:150]])
+    return Task("control policy", "values", path, lambda: [{entry.name: x} for x in observed[:64]], score,
+                lambda count=50: [{entry.name: x} for x in observed[100:100 + count]])
 
 
 def wheel(pattern):

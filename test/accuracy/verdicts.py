@@ -109,7 +109,7 @@ def measure(make):
         if known.get(setting, {}).get("flags") == flags and known[setting].get("binary") == version:
             continue
         if not data:
-            data = {"feeds": save(task.feeds()[:64], folder / "feeds"), "other": save((task.other or task.feeds)()[:64], folder / "other")}
+            data = {"feeds": save(task.feeds()[:64], folder / "feeds"), "other": save(task.other()[:64], folder / "other")}
             known["float"] = {"score": known.get("float", {}).get("score") or float(task.score(session(task.path))), "kind": task.kind}
         row = one(task, folder, flags, known.get(setting, {}), data)
         known[setting] = row | {"flags": flags, "binary": version}
