@@ -27,7 +27,7 @@ GOLDEN := $(wildcard ../shared/golden)
 NUMBERS := ./internal/kernels ./internal/blocks ./formats/... ./int4 ./nvfp4 ./calib ./quality ./quantutil \
 	./internal/packing ./internal/lazy ./internal/quantize
 
-.PHONY: fold fold-tasks verdicts honest help build test test-long test-all check test-go test-go-long onnxgo plain cross corpus oracle oracle-long browser release release-test module costs speed bench-agrees actionlint workflows site checksums fusion kernels kernels-next accuracy coverage bench inference optypes proto consumers fuzz crash race audit architecture api go-licenses licenses check-licenses reproducible schemas man seeds clean
+.PHONY: activations random-static fold fold-tasks verdicts honest help build test test-long test-all check test-go test-go-long onnxgo plain cross corpus oracle oracle-long browser release release-test module costs speed bench-agrees actionlint workflows site checksums fusion kernels kernels-next accuracy coverage bench inference optypes proto consumers fuzz crash race audit architecture api go-licenses licenses check-licenses reproducible schemas man seeds clean
 
 help:
 	@echo 'make build    bin/onnxquant, and bin/onnxquant-ort, with which verify runs ONNX Runtime'
@@ -54,6 +54,8 @@ help:
 	@echo 'make speed    the table of runs in docs/performance.md: real models beside float, in ONNX Runtime; in 20 minutes'
 	@echo 'make bench-agrees compares the ratios of onnxquant bench with those of a Python session, in some minutes'
 	@echo 'make accuracy docs/accuracy.md, and the tables of accuracies in docs/formats.md, encodings.md and algorithms.md'
+	@echo 'make activations    the tables of docs/activations.md: 8 bits of activations, by other tools, too; needs espeak-ng; hours'
+	@echo 'make random-static  errors of 100 random graphs with outliers, and of the corpora, beside quantize_static'
 	@echo 'make verdicts build/accuracy/verdicts.md: verdicts of verify on models with labels; needs espeak-ng'
 	@echo 'make honest   what verify says of honest conversions, and of harmful edits: counts, in an hour'
 	@echo 'make coverage the table of real models in docs/conversion.md'
@@ -248,6 +250,15 @@ verdicts: $(VENV)/ready
 	go build -buildvcs=false -o build/accuracy/bin/ ./cmd/...
 	PYTHONPATH=test/oracle $(VENV)/bin/python test/accuracy/verdicts.py
 	PYTHONPATH=test/oracle $(VENV)/bin/python test/accuracy/verdicts.py --page > build/accuracy/verdicts.md
+
+activations: export ONNXQUANT = $(abspath build/accuracy/bin/onnxquant)
+activations: $(VENV)/ready
+	go build -buildvcs=false -o build/accuracy/bin/ ./cmd/...
+	PYTHONPATH=test/oracle $(VENV)/bin/python test/accuracy/activations.py
+
+random-static: build corpus
+	$(VENV)/bin/python test/oracle/random_static.py 100
+	$(VENV)/bin/python test/oracle/static_floor.py
 
 honest: build corpus
 	$(VENV)/bin/python test/oracle/honest.py

