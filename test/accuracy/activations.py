@@ -7,6 +7,7 @@ Each tool gets the same 32 samples. Models and results are kept in build/accurac
 made again. With WORKs, names of activation_tasks.works(), it prints the tables only. With --kept it measures nothing. NNCF and Quark run in environments of their own, which are made
 beside the results (TOOLS).
 """
+import fnmatch
 import hashlib
 import json
 import os
@@ -165,9 +166,8 @@ def cpu(sessions, feeds):
 
 
 def wanted(setting):
-    """Settings that the environment variable SETTINGS names the beginnings of; all, if it does not."""
-    parts = os.environ.get("SETTINGS", "").split(";")
-    return any(setting.startswith(p) for p in parts)
+    """Whether the environment variable SETTINGS has a pattern of a setting, as in "static;static minmax *"; without it, all are wanted."""
+    return any(fnmatch.fnmatch(setting, p) for p in os.environ.get("SETTINGS", "*").split(";"))
 
 
 def measure(name, work):
