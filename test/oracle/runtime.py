@@ -19,6 +19,7 @@ FLOAT_TOLERANCE = 1e-5
 # is near the float model with weights of 7 bits only (--reduce-range).
 CPU = pathlib.Path("/proc/cpuinfo")
 SATURATES = platform.machine() == "x86_64" and CPU.exists() and "vnni" not in CPU.read_text()
+REDUCED = ["--reduce-range"] if SATURATES else []
 
 
 def session(model, fused=True, packed=True):

@@ -11,6 +11,7 @@ from onnx import helper, numpy_helper
 
 import levels
 from command import onnxquant
+from runtime import REDUCED
 
 value = helper.make_tensor_value_info
 RNG = np.random.RandomState(7)
@@ -79,7 +80,7 @@ def test_captured(body, op, target, tmp_path):
          [stored("w", 32, 32), stored("v", 32, 16), *tensors, *(bounds if op == "Clip" else [])])
     ranges = {"x": [-4, 4], "h": [-3, 3], "r": [0, 1 if op == "Clip" else 3], "z": [-3, 3], "y": [-3, 0]}
     (tmp_path / "ranges.json").write_text(json.dumps({"version": 1, "tensors": {n: {"min": lo, "max": hi} for n, (lo, hi) in ranges.items()}}))
-    right(tmp_path / "in.onnx", convert(tmp_path, "--activations", "static", "--ranges", tmp_path / "ranges.json", "--target", target), 0.1)
+    right(tmp_path / "in.onnx", convert(tmp_path, "--activations", "static", "--ranges", tmp_path / "ranges.json", "--target", target, *REDUCED), 0.1)
 
 
 SMALL = {
@@ -112,7 +113,7 @@ def test_stacks(stack, kind, tmp_path):
     """Dynamic activations, one scale per channel, weights of more than two axes."""
     save(tmp_path / "in.onnx", [helper.make_node("MatMul", ["x", "w"], ["y"])], [value("x", T.FLOAT, [*stack, 4, 32])],
          [value("y", T.FLOAT, [*stack, 4, 16])], [stored("w", *stack, 32, 16)])
-    out = convert(tmp_path, "--activations", "dynamic", "--block", "-1", "--format", kind)
+    out = convert(tmp_path, "--activations", "dynamic", "--block", "-1", "--format", kind, *REDUCED)
     right(tmp_path / "in.onnx", out, 0.05)
     done = onnxquant("verify", tmp_path / "in.onnx", out)
     assert done.status == 0, done.stdout + done.stderr

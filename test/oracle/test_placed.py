@@ -13,12 +13,12 @@ import pytest
 import levels
 import placed
 from command import onnxquant
-from runtime import SATURATES
+from runtime import REDUCED
 
 # A setting and how far outputs may be from the float model's: codes of 4 bits in a chain of up to nine layers, 8 bits, float16.
 FOUR, EIGHT, HALF = 0.75, 0.12, 0.02
 ALL = ["--ops", "all"]
-DYNAMIC = ["--activations", "dynamic", *(["--reduce-range"] if SATURATES else []), *ALL]
+DYNAMIC = ["--activations", "dynamic", *REDUCED, *ALL]
 SETTINGS = {
     "4": (["-bits", "4", "-block", "32"], FOUR),
     "8": (["-bits", "8", *ALL], EIGHT),

@@ -13,6 +13,7 @@ import integer
 import static
 import static_models
 from command import onnxquant
+from runtime import REDUCED, SATURATES
 
 MODELS = dict(static_models.models())
 SETTINGS = [(a, w, c, r, s) for a, w, c, r, s in itertools.product(("uint8", "int8", "uint16", "int16"), ("int8", "uint8"), *[(False, True)] * 3)
@@ -124,13 +125,13 @@ def sqnr(ours, want):
 def test_openvino_and_tensorrt(lab, name):
     """Both runtimes run the form for OpenVINO. Its error, and that of TensorRT's, is not above quantize_static's."""
     lab.calibrate(MODELS[name] if name in MODELS else split_reshape())
-    lab.peer(per_channel=True)
+    lab.peer(per_channel=True, reduce_range=SATURATES)
     want = static.run(lab.plain, lab.feeds[0])[0]
     least = sqnr(static.run(lab.theirs, lab.feeds[0])[0], want) - 0.5
-    lab.convert("--target", "openvino")
+    lab.convert("--target", "openvino", *REDUCED)
     assert sqnr(static.run(lab.ours, lab.feeds[0])[0], want) > least
     assert sqnr(openvino_run(lab.ours, lab.feeds[0])[0], want) > least
-    lab.convert("--target", "tensorrt")
+    lab.convert("--target", "tensorrt", *REDUCED)
     assert sqnr(static.run(lab.ours, lab.feeds[0])[0], want) > least - 1.5  # symmetric codes
     g = onnx.load(lab.ours).graph
     makers = {o: n.op_type for n in g.node for o in n.output}
@@ -224,7 +225,7 @@ def test_what_quantize_static_gets_wrong(lab):
     tensors = integer.weights(4, gw=(8, 8), gb=(8,), mw=(8, 8)) + static_models.arrays(one=(1.0, np.float32), two=(2.0, np.float32))
     m = integer.model(nodes, {"x": (TensorProto.FLOAT, [4, 8])}, {name: (TensorProto.FLOAT, [4, 8]) for name in ("m", "y")}, tensors)
     lab.calibrate(m)
-    lab.convert()
+    lab.convert(*REDUCED)
     lab.peer()
     want, ours, theirs = (static.run(p, lab.feeds[0]) for p in (lab.plain, lab.ours, lab.theirs))
     for a, b, limit in zip(ours, want, (0.03, 0.03), strict=True):

@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from command import onnxquant
-from runtime import session
+from runtime import REDUCED, session
 
 WIDTH, STATE = 64, 48
 
@@ -62,7 +62,7 @@ def test_branches_and_states(model, tmp_path):
     inputs, _ = runs(model, 32, seed=1)
     np.savez(tmp_path / "x.npz", x=np.concatenate([i["x"] for i in inputs]), state=np.concatenate([i["state"] for i in inputs]), first=np.ones(32, bool))
     out = tmp_path / "out.onnx"
-    r = onnxquant("--json", "--activations", "static", "--calib", tmp_path / "x.npz", "--min-sqnr", 25, model, out)
+    r = onnxquant("--json", "--activations", "static", "--calib", tmp_path / "x.npz", "--min-sqnr", 25, *REDUCED, model, out)
     assert r.status == 0, r.stderr
     found = json.loads(r.stdout)["plan"]["static_activations"]
     assert found["limits_hold"] and found["loss"]["sqnr_db"] >= 25 and any(name.startswith("else_branch/") for name in found["no_range"])
