@@ -220,7 +220,7 @@ def best(known, column):
 
 
 def table(head, rows):
-    return "\n".join("| " + " | ".join(r) + " |" for r in [head, ["---"] * len(head), *rows]) + "\n"
+    return "\n" + "\n".join("| " + " | ".join(r) + " |" for r in [head, ["---"] * len(head), *rows]) + "\n"
 
 
 def page(results):
@@ -241,8 +241,9 @@ def page(results):
                                         for row, (_, known) in zip(rows(lambda r, f: score(r["score"], f["score"])), results)])
     yield "Size of the file, in parts of the float model's:"
     yield table(["", *names], rows(lambda r, f: f"{r['bytes'] / f['bytes']:.2f}"))
-    yield "CPU time of a run in ONNX Runtime, in parts of the float model's:"
-    yield table(["", *names], rows(lambda r, f: f"{r['cpu']:.2f}" if "cpu" in r else "–"))
+    if any("cpu" in row for _, known in results for row in known.values()):
+        yield "CPU time of a run in ONNX Runtime, in parts of the float model's:"
+        yield table(["", *names], rows(lambda r, f: f"{r['cpu']:.2f}" if "cpu" in r else "–"))
     yield "Error of the outputs on held-out inputs, ‖y − ŷ‖ / ‖y‖:"
     yield table(["", *names], rows(lambda r, f: f"{r['error']:.3f}"))
 
