@@ -39,8 +39,8 @@ SETTINGS = {
     "dynamic": (DYNAMIC, 0.25),
     "dynamic, per channel": ([*DYNAMIC, "--block", "-1"], 0.25),
     "dynamic ort": ([*DYNAMIC, "--target", "ort"], 0.25),
-    "static": (["--activations", "static", *ALL], 0.35),
-    "static ort": (["--activations", "static", "--target", "ort", *ALL], 0.35),
+    "static": (["--activations", "static", *REDUCED, *ALL], 0.35),
+    "static ort": (["--activations", "static", *REDUCED, "--target", "ort", *ALL], 0.35),
     "static qnn": (["--activations", "static", "--target", "qnn", *ALL], 0.35),
 }
 RESTYLED = {"nbits": [], "nbits of float16": ["--float16"], "dq of float16": ["--float16", "--style", "nbits"]}
