@@ -233,6 +233,7 @@ func (s *settling) settle(d *Decision) error {
 		}
 	}
 	if d.Reason == "" {
+		c = d.besideCodes(c, s.x, s.activations)
 		if c, d.Reason = d.inStyle(c, s.x, s.shapes, opts, except.ForceDQ); d.Reason != "" {
 			d.miss(opts.Asked.Style, Unmet{Setting: "style", Asked: string(opts.Style), Why: d.Reason})
 		}

@@ -121,6 +121,25 @@ func (d *Decision) unwanted(opts Options, weight bool) string {
 	return ""
 }
 
+// besideCodes gives a weight of 8 bits in blocks one scale for each column where a MatMul multiplies it by an
+// activation with codes. ONNX Runtime fuses the two to MatMulIntegerToFloat, which fails with scales of blocks.
+func (d *Decision) besideCodes(c Choice, x *graph.Graph, activations *actpairs.Plan) Choice {
+	if activations == nil || c.Format != spec.Int8 && c.Format != spec.Uint8 || c.Block <= 1 || int64(c.Block) >= c.Operand.View[c.Operand.Axis] {
+		return c
+	}
+	for _, l := range d.Reach.Leaves {
+		home := x.Home(l.Node).Graph // pairs around a body are not fused with what is in it
+		coded := func(v *graph.Value) bool { return v != nil && v.Graph == home && activations.Of(v) != nil }
+		if !graph.IsOperator(l.Node, "MatMul") || !slices.ContainsFunc(x.Inputs(l.Node), coded) {
+			continue
+		}
+		d.remark(fmt.Sprintf("%s, not block %d: ONNX Runtime cannot multiply blocks of 8 bits by codes of an activation", spec.BlockName(spec.PerChannel), c.Block))
+		c.Block = spec.PerChannel
+		return c
+	}
+	return c
+}
+
 const reasonWeightsOnly = "weights only"
 
 // weightsOnly reports whether a precision_info entry asks for a form that must be decoded.

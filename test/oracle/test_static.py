@@ -214,6 +214,26 @@ def test_plan(lab):
     }
 
 
+@pytest.mark.parametrize("op, attributes", [("MatMul", {}), ("Gemm", {}), ("Gemm", {"transB": 1})], ids=["MatMul", "Gemm", "transB"])
+@pytest.mark.parametrize("entry, wide, scales", [({"format": "int8", "block": 32}, 0.06, 1), ({"format": "uint8", "block": 32}, 0.06, 1), ({"bits": 4, "block": 32}, 0.3, 2)], ids=["int8", "uint8", "int4"])
+def test_blocks_beside_codes(lab, op, attributes, entry, wide, scales):
+    """ONNX Runtime runs a weight in blocks behind an activation with codes. 8 bits of a MatMul have a scale for each column."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"], "first"), helper.make_node("Relu", ["a"], ["b"], "relu"),
+        helper.make_node(op, ["b", "v"], ["y"], "second", **attributes),
+    ]
+    m = integer.model(nodes, {"x": (TensorProto.FLOAT, [4, 64])}, {"y": (TensorProto.FLOAT, [4, 16])},
+                      integer.weights(4, w=(64, 64), v=(16, 64) if attributes else (64, 16)))
+    lab.calibrate(m)
+    info = lab.folder / "info.json"
+    info.write_text(json.dumps({"v": entry}))
+    lab.convert("--precision-info", info, *REDUCED)
+    want, ours = (static.run(p, lab.feeds[0])[0] for p in (lab.plain, lab.ours))
+    assert np.linalg.norm(ours - want) < wide * np.linalg.norm(want)
+    [found] = [t for t in onnx.load(lab.ours).graph.initializer if t.name == "v_scale"]
+    assert len(found.dims) == (scales if op == "MatMul" else 2)
+
+
 def test_what_quantize_static_gets_wrong(lab):
     """beta of a Gemm; a Clip that codes do not do; the range of an output that a Relu alone reads."""
     nodes = [
