@@ -17,7 +17,7 @@ import (
 
 // The effort of clip: runs of samples, samples for each, blocks at first, and the least gain that counts.
 const (
-	clipTrials  = 96 // half of them above manyUnits
+	clipTrials  = 96 // a quarter of them above manyUnits, and in pure Go, which is slow
 	manyUnits   = 128
 	clipSamples = 4
 	clipBlocks  = 8
@@ -122,8 +122,8 @@ func (g *group) params(r calibrate.Clipped) actpairs.Params {
 }
 
 func (c *clips) mostTrials() int {
-	if len(c.units) > manyUnits {
-		return clipTrials / 2
+	if len(c.units) > manyUnits || c.s.engine.IsGo() {
+		return clipTrials / 4
 	}
 	return clipTrials
 }
