@@ -53,7 +53,7 @@ func (x *Graph) Crossing(node int) (names []string, ok bool) {
 			case x.Number(m) >= x.Number(n):
 				return nil, false
 			case x.Number(m) >= node || x.Number(n) < node || !varies[name] || listed[name]:
-			case noNumbers[m.GetOpType()]:
+			case NoNumbers(m.GetOpType()):
 				return nil, false
 			default:
 				names, listed[name] = append(names, name), true
@@ -63,7 +63,9 @@ func (x *Graph) Crossing(node int) (names []string, ok bool) {
 	return names, true
 }
 
-// noNumbers are operators that make sequences, optional values or strings.
+// NoNumbers reports whether an operator makes sequences, optional values or strings.
+func NoNumbers(operator string) bool { return noNumbers[operator] }
+
 var noNumbers = map[string]bool{
 	"SequenceConstruct": true, "SequenceEmpty": true, "SequenceErase": true, "SequenceInsert": true, "SequenceMap": true, "SplitToSequence": true,
 	"Optional": true, "StringConcat": true, "StringNormalizer": true, "StringSplit": true, "ZipMap": true,

@@ -295,7 +295,7 @@ func values(g *onnxpb.GraphProto) (names, constants []string, err error) {
 		for _, name := range n.Output {
 			depends[name] = from && name != ""
 			switch {
-			case name == "" || noTensor[n.GetOpType()]:
+			case name == "" || graph.NoNumbers(n.GetOpType()) || notComputed[n.GetOpType()]:
 			case from:
 				names = append(names, name)
 			default:
@@ -306,9 +306,5 @@ func values(g *onnxpb.GraphProto) (names, constants []string, err error) {
 	return names, constants, nil
 }
 
-// noTensor are operators that make no tensors of numbers, or none that are computed.
-var noTensor = map[string]bool{
-	"SequenceConstruct": true, "SequenceEmpty": true, "SequenceErase": true, "SequenceInsert": true,
-	"SequenceMap": true, "SplitToSequence": true, "Optional": true, "StringConcat": true, "StringNormalizer": true, "StringSplit": true,
-	"ZipMap": true, "Shape": true, "Size": true, "Constant": true,
-}
+// notComputed are operators whose numbers are those of shapes, or stored.
+var notComputed = map[string]bool{"Shape": true, "Size": true, "Constant": true}
