@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"onnxquant/internal/cli"
+	"onnxquant/internal/summary"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/analyze"
 	"onnxquant/onnxq/calibrate"
@@ -139,7 +140,7 @@ func runAnalyze(ctx context.Context, c *cli.Console, args []string) error {
 	if f.json {
 		return c.JSON(a)
 	}
-	printAnalysis(c.Stdout, a, f.verbose)
+	summary.Analysis(c.Stdout, a, f.verbose)
 	return nil
 }
 

@@ -14,6 +14,7 @@ import (
 	"onnxquant/internal/cli"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/preset"
+	"onnxquant/internal/summary"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/bench"
 	"onnxquant/onnxq/checkpoint"
@@ -264,7 +265,7 @@ func (f *convertFlags) plan(c *cli.Console, in, out string) error {
 	if f.json {
 		return c.JSON(p)
 	}
-	printPlan(c.Stdout, p, append(cli.Facts(f.fit.Summary()), f.impliedFacts()...))
+	summary.Plan(c.Stdout, p, append(cli.Facts(f.fit.Summary()), f.impliedFacts()...))
 	return nil
 }
 
@@ -298,7 +299,7 @@ func (f *convertFlags) convert(ctx context.Context, c *cli.Console, start time.T
 		return err
 	}
 	if !f.quiet {
-		cli.PrintFacts(c.Stderr, slices.Concat(cli.Facts(f.fit.Summary()), f.impliedFacts(), costFacts(p.CalibrationCost, false)))
+		cli.PrintFacts(c.Stderr, slices.Concat(cli.Facts(f.fit.Summary()), f.impliedFacts(), summary.Cost(p.CalibrationCost, false)))
 		f.warnSlow(c)
 	}
 	bar.Begin()
@@ -309,10 +310,10 @@ func (f *convertFlags) convert(ctx context.Context, c *cli.Console, start time.T
 	}
 	c.WarnAll(f.calibFlags.untold(made.Plan.Warnings))
 	if f.verbose {
-		printTensors(c.Stderr, made)
+		summary.Tensors(c.Stderr, made)
 	}
 	if !f.quiet {
-		printSummary(c.Stderr, made, time.Since(start), f.speed, f.hints(m, made.Plan))
+		summary.Conversion(c.Stderr, made, time.Since(start), f.speed, f.hints(m, made.Plan))
 	}
 	if f.json {
 		err = c.JSON(made)

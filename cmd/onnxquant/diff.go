@@ -2,12 +2,11 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"io"
 
 	"github.com/spf13/pflag"
 
 	"onnxquant/internal/cli"
+	"onnxquant/internal/summary"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/diff"
 	"onnxquant/onnxq/inspect"
@@ -73,7 +72,7 @@ func runDiff(ctx context.Context, c *cli.Console, args []string) error {
 	case f.json:
 		err = c.JSON(d)
 	default:
-		printDifference(c.Stdout, d, verifyHint(a, b, d))
+		summary.Difference(c.Stdout, d, verifyHint(a, b, d))
 	}
 	if err == nil && !d.Equal {
 		return cli.ErrReported
@@ -93,26 +92,4 @@ func verifyHint(a, b *onnxq.Model, d *diff.Difference) []string {
 		return []string{"the weights of A are quantized: onnxquant verify B A compares their values"}
 	}
 	return nil
-}
-
-func printDifference(w io.Writer, d *diff.Difference, hints []string) {
-	for _, change := range d.Changes {
-		fmt.Fprintln(w, cli.Printable(change.String()))
-	}
-	if !d.Equal {
-		fmt.Fprintln(w)
-	}
-	cli.PrintFacts(w, append([]cli.Fact{
-		{Label: "nodes", Text: countText(d.Nodes)},
-		{Label: "tensors", Text: countText(d.Initializers)},
-		{Label: "inputs", Text: countText(d.Inputs)},
-		{Label: "outputs", Text: countText(d.Outputs)},
-	}, cli.Labelled("hint", hints)...))
-}
-
-func countText(c diff.Count) string {
-	if c.A == c.B && c.A == c.Equal {
-		return fmt.Sprintf("%d, all equal", c.A)
-	}
-	return fmt.Sprintf("%d and %d, %d equal", c.A, c.B, c.Equal)
 }

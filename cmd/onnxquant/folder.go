@@ -15,6 +15,7 @@ import (
 	"onnxquant/internal/cli"
 	"onnxquant/internal/folder"
 	"onnxquant/internal/preset"
+	"onnxquant/internal/summary"
 	"onnxquant/onnxq/calibrate"
 	"onnxquant/spec"
 )
@@ -125,7 +126,7 @@ func (j *folderJob) calibrated(o *folder.Output) string {
 	if c.Refused {
 		text += ", which is better for all"
 	}
-	for _, fact := range verdictFacts(c) {
+	for _, fact := range summary.Verdict(c) {
 		text += "; " + fact.Text
 	}
 	return text

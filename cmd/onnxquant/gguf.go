@@ -14,6 +14,7 @@ import (
 
 	"onnxquant/internal/cli"
 	"onnxquant/internal/modelfile"
+	"onnxquant/internal/summary"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/ggufmodel"
 )
@@ -193,9 +194,9 @@ func printGGUFSummary(w io.Writer, r *ggufmodel.Report, elapsed time.Duration) {
 	facts := ggufFacts(r.Plan)
 	worst := slices.MinFunc(r.Tensors, func(a, b ggufmodel.TensorReport) int { return cmp.Compare(a.SQNR, b.SQNR) })
 	cli.PrintSummaryFacts(w, append(facts,
-		cli.Fact{Label: "worst", Text: errorText(worst.Source, "", worst.SQNR, worst.MaxError)},
+		cli.Fact{Label: "worst", Text: summary.ErrorText(worst.Source, "", worst.SQNR, worst.MaxError)},
 		cli.Fact{Label: "time", Text: fmt.Sprintf("%.2f s", elapsed.Seconds())},
-		writtenFact(r.Output, "", nil, true, r.Replaced)))
+		summary.Written(r.Output, "", nil, true, r.Replaced)))
 }
 
 // ggufFacts counts the tensors by type, and the tensors left out by reason.

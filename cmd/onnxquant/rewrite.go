@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -11,6 +10,7 @@ import (
 	"onnxquant/internal/cli"
 	"onnxquant/internal/cli/specvalue"
 	"onnxquant/internal/modelfile"
+	"onnxquant/internal/summary"
 	"onnxquant/onnxq/restyle"
 	"onnxquant/spec"
 )
@@ -74,42 +74,15 @@ func (f *rewriteFlags) run(c *cli.Console, done string, rewrite func() (*restyle
 		c.Warn("no quantized weights found: the output is a copy of the input")
 	}
 	if f.verbose {
-		printRewritten(c.Stderr, report.Weights)
+		summary.RewrittenTable(c.Stderr, report.Weights)
 	}
 	if !f.quiet {
-		cli.PrintSummaryFacts(c.Stderr, rewriteFacts(report, done, time.Since(start)))
+		cli.PrintSummaryFacts(c.Stderr, summary.Rewritten(report, done, time.Since(start)))
 	}
 	if f.json {
 		return c.JSON(report)
 	}
 	return nil
-}
-
-func printRewritten(w io.Writer, weights []restyle.Weight) {
-	rows := [][]string{{"NAME", "SHAPE", "DTYPE", "CODES", "FORM", "NEW FORM", "BYTES"}}
-	for _, r := range weights {
-		rows = append(rows, []string{cli.Named(r.Name, r.Node), cli.Shape(r.Shape), r.DType, r.CodeType, r.Form, r.NewForm, cli.ByteSize(r.Bytes) + " -> " + cli.ByteSize(r.OutBytes)})
-	}
-	cli.PrintTable(w, rows)
-	fmt.Fprintln(w)
-}
-
-func rewriteFacts(r *restyle.Report, done string, elapsed time.Duration) []cli.Fact {
-	changed := 0
-	for _, w := range r.Weights {
-		if w.Changed {
-			changed++
-		}
-	}
-	facts := []cli.Fact{{Label: done, Text: fmt.Sprintf("%d of %d quantized weights", changed, len(r.Weights))}}
-	if text := activationsText(r.Activations); text != "" {
-		facts = append(facts, cli.Fact{Label: "kept", Text: "activations: " + text})
-	}
-	return append(facts,
-		cli.Fact{Label: "size", Text: cli.Sizes(r.InBytes, r.OutBytes)},
-		timeFact(elapsed, r.OutBytes),
-		writtenFact(r.Output, r.Data, r.MoreData, r.Verified, r.Replaced),
-	)
 }
 
 // warnOfUnchanged lists the weights that keep their form: for each form and reason, the first weight

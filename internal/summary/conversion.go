@@ -1,4 +1,4 @@
-package main
+package summary
 
 import (
 	"cmp"
@@ -19,19 +19,19 @@ import (
 	"onnxquant/spec"
 )
 
-// printPlan prints a table of the tensors, and a summary with more facts.
-func printPlan(w io.Writer, p *onnxq.Plan, more []cli.Fact) {
+// Plan prints a table of the tensors, and a summary with more facts.
+func Plan(w io.Writer, p *onnxq.Plan, more []cli.Fact) {
 	rows := [][]string{tensorHeading}
 	for _, t := range p.Tensors {
 		rows = append(rows, tensorRow(t))
 	}
 	cli.PrintTable(w, rows)
 	fmt.Fprintln(w)
-	cli.PrintFacts(w, slices.Concat(planFacts(p), more, costFacts(p.CalibrationCost, true)))
+	cli.PrintFacts(w, slices.Concat(planFacts(p), more, Cost(p.CalibrationCost, true)))
 }
 
-// printTensors prints a table of the tensors, with the errors of the quantized ones.
-func printTensors(w io.Writer, r *onnxq.Report) {
+// Tensors prints a table of the tensors, with the errors of the quantized ones.
+func Tensors(w io.Writer, r *onnxq.Report) {
 	reports := map[string]onnxq.TensorReport{}
 	for _, t := range r.Tensors {
 		reports[t.Name] = t
@@ -48,15 +48,15 @@ func printTensors(w io.Writer, r *onnxq.Report) {
 	fmt.Fprintln(w)
 }
 
-// printSummary prints the summary of a conversion.
-func printSummary(w io.Writer, r *onnxq.Report, elapsed time.Duration, speed string, hints []string) {
+// Conversion prints the summary of a conversion.
+func Conversion(w io.Writer, r *onnxq.Report, elapsed time.Duration, speed string, hints []string) {
 	var measured []cli.Fact
 	if speed != "" {
 		measured = []cli.Fact{{Label: "a run", Text: "takes " + speed}}
 	}
-	cli.PrintSummaryFacts(w, slices.Concat(verdictFacts(r.Calibration), planFacts(r.Plan), calibrationFacts(r.Calibration), worstFacts(r), measured, []cli.Fact{
+	cli.PrintSummaryFacts(w, slices.Concat(Verdict(r.Calibration), planFacts(r.Plan), calibrationFacts(r.Calibration), worstFacts(r), measured, []cli.Fact{
 		timeFact(elapsed, r.Plan.InBytes),
-		writtenFact(r.Output, r.Data, r.MoreData, r.Verified, r.Replaced),
+		Written(r.Output, r.Data, r.MoreData, r.Verified, r.Replaced),
 	}, cli.Labelled("hint", hints)))
 }
 
@@ -66,7 +66,7 @@ func worstFacts(r *onnxq.Report) []cli.Fact {
 	sorted := slices.SortedStableFunc(slices.Values(r.Tensors), func(a, b onnxq.TensorReport) int { return cmp.Compare(a.SQNR, b.SQNR) })
 	var texts []string
 	for _, t := range sorted[:min(most, len(sorted))] {
-		texts = append(texts, errorText(t.Name, t.Node, t.SQNR, t.MaxError))
+		texts = append(texts, ErrorText(t.Name, t.Node, t.SQNR, t.MaxError))
 	}
 	if c := r.Calibration; c != nil && c.Layers > c.Lost && !c.Refused {
 		texts = append(texts, "codes by data have larger errors in the weights, and smaller ones in the outputs")
@@ -79,8 +79,8 @@ func timeFact(elapsed time.Duration, bytes int64) cli.Fact {
 	return cli.Fact{Label: "time", Text: fmt.Sprintf("%.2f s, %s/s", elapsed.Seconds(), humanize.IBytes(uint64(rate)))}
 }
 
-// writtenFact names the output files; data is "" without external data. replaced: there was one of this name.
-func writtenFact(output, data string, more []string, verified, replaced bool) cli.Fact {
+// Written names the output files; data is "" without external data. replaced: there was one of this name.
+func Written(output, data string, more []string, verified, replaced bool) cli.Fact {
 	text := cli.Printable(output)
 	if data != "" {
 		text += " and " + cli.Printable(data)
@@ -97,8 +97,8 @@ func writtenFact(output, data string, more []string, verified, replaced bool) cl
 	return cli.Fact{Label: "written", Text: text + ", not checked"}
 }
 
-// errorText has the whole name, for a precision_info.
-func errorText(tensor, node string, sqnr, maxError float64) string {
+// ErrorText has the whole name, for a precision_info.
+func ErrorText(tensor, node string, sqnr, maxError float64) string {
 	name := cli.Clip(cli.Printable(tensor), cli.MaxText)
 	if node != "" {
 		name += " (" + cli.Clip(cli.Printable(node), cli.MaxText) + ")"
@@ -217,8 +217,8 @@ func halfFacts(h *onnxq.HalfPrecision) []cli.Fact {
 	return append(facts, cli.Labelled("float32", texts)...)
 }
 
-// costFacts say what calibration will take. The time is an estimate for a plan alone: progress tells what is left.
-func costFacts(c *onnxq.CalibrationCost, planned bool) []cli.Fact {
+// Cost says what calibration will take. The time is an estimate for a plan alone: progress tells what is left.
+func Cost(c *onnxq.CalibrationCost, planned bool) []cli.Fact {
 	if c == nil {
 		return nil
 	}
@@ -246,8 +246,8 @@ func heldOut(c *onnxq.Calibrated) string {
 	return "held-out rows of the samples"
 }
 
-// verdictFacts say in the first line if calibration found that the model is of little use.
-func verdictFacts(c *onnxq.Calibrated) []cli.Fact {
+// Verdict says in the first line if calibration found that the model is of little use.
+func Verdict(c *onnxq.Calibrated) []cli.Fact {
 	if c == nil || !c.Poor {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package main
+package summary
 
 import (
 	"fmt"
@@ -14,9 +14,9 @@ import (
 // mostColumns is the number of candidates that fit side by side on a screen.
 const mostColumns = 4
 
-// printAnalysis prints the weights with all formats or, if there are too many, with the recommended
+// Analysis prints the weights with all formats or, if there are too many, with the recommended
 // format. Then it prints the size and error of the model in each format.
-func printAnalysis(w io.Writer, a *analyze.Analysis, all bool) {
+func Analysis(w io.Writer, a *analyze.Analysis, all bool) {
 	if all || len(a.Candidates)-1 <= mostColumns {
 		cli.PrintTable(w, choiceRows(a))
 	} else {

@@ -1,4 +1,4 @@
-package main
+package summary
 
 import (
 	"bytes"
@@ -31,7 +31,7 @@ func handMade() *onnxq.Report {
 
 func TestPrintPlan(t *testing.T) {
 	var got bytes.Buffer
-	printPlan(&got, handMade().Plan, nil)
+	Plan(&got, handMade().Plan, nil)
 	want := strings.ReplaceAll(`NAME                                                              SHAPE       DTYPE    DECISION  FORMAT  AXIS  BLOCK    BYTES             REASON
 layers.0/up\x1b[2J                                                4096x11008  FLOAT16  quantize  int4    0     128      86 MiB -> 22 MiB  -
 BBBB…BBB  scalar      FLOAT    keep      -       -     -        4 B               too\nsmall
@@ -51,7 +51,7 @@ IR         8 -> 10
 
 func TestPrintSummary(t *testing.T) {
 	var got bytes.Buffer
-	printSummary(&got, handMade(), 1500*time.Millisecond, "1.02 ± 0.01 times the CPU time of IN in ONNX Runtime 1.31.1", nil)
+	Conversion(&got, handMade(), 1500*time.Millisecond, "1.02 ± 0.01 times the CPU time of IN in ONNX Runtime 1.31.1", nil)
 	want := `quantized  2 of 3 float tensors, 100.0 % of their bytes: 1 int4, 1 int8
 kept       1 too\nsmall
 weights    4.127 bits each, scales included
@@ -71,58 +71,12 @@ written    out.onnx and out.onnx.data, read back and checked
 
 func TestPrintTensors(t *testing.T) {
 	var got bytes.Buffer
-	printTensors(&got, handMade())
+	Tensors(&got, handMade())
 	lines := strings.Split(got.String(), "\n")
 	for i, want := range []string{"SQNR     LARGEST ERROR", "18.2 dB  0.0123", `too\nsmall`, "exact  0"} {
 		if !strings.HasSuffix(lines[i], want) {
 			t.Errorf("line %d: %q does not end in %q", i, lines[i], want)
 		}
-	}
-}
-
-func TestCounts(t *testing.T) {
-	few := map[string]int{"b": 2, "a": 2, "c": 9}
-	if diff := cmp.Diff([]string{"9 c", "2 a", "2 b"}, cli.Counts(few)); diff != "" {
-		t.Error(diff)
-	}
-	many := map[string]int{}
-	for i := range 20 {
-		many[string(rune('a'+i))] = 100 - i
-	}
-	got := cli.Counts(many)
-	if len(got) != 9 || got[8] != "1038 others" {
-		t.Errorf("%q", got)
-	}
-}
-
-func TestSizes(t *testing.T) {
-	for _, c := range []struct {
-		before, after int64
-		want          string
-	}{
-		{1024, 1024, "1.0 KiB -> 1.0 KiB, the same size"},
-		{100_000, 100_020, "98 KiB -> 98 KiB, the same size"},
-		{1000, 1020, "1000 B -> 1020 B, 2.0 % larger"},
-		{1000, 2000, "1000 B -> 2.0 KiB, 2.0 times larger"},
-		{1000, 960, "1000 B -> 960 B, 4.0 % smaller"},
-		{1000, 800, "1000 B -> 800 B, 1.2 times smaller"},
-		{1000, 0, "1000 B -> 0 B"},
-		{0, 0, "0 B -> 0 B"},
-	} {
-		if got := cli.Sizes(c.before, c.after); got != c.want {
-			t.Errorf("%q, want %q", got, c.want)
-		}
-	}
-}
-
-func TestListed(t *testing.T) {
-	long := strings.Repeat("x", 2*cli.MaxName)
-	got := cli.Listed([]string{"a\n", long})
-	if want := `a\n, ` + cli.Clip(long, cli.MaxName); got != want {
-		t.Errorf("%q, want %q", got, want)
-	}
-	if got := cli.Listed(strings.Split("a b c d e f g h i j k", " ")); got != "a, b, c, d, e, f, g, h, i, 2 others" {
-		t.Errorf("%q", got)
 	}
 }
 
@@ -142,22 +96,6 @@ func TestWorst(t *testing.T) {
 		facts := worstFacts(&onnxq.Report{Calibration: c.calibration, Tensors: []onnxq.TensorReport{{SQNR: 17}}})
 		if got := len(facts) == 2 && strings.HasPrefix(facts[1].Text, text); got != c.want {
 			t.Errorf("%+v: %+v", c.calibration, facts)
-		}
-	}
-}
-
-// A reason ends after a word.
-func TestSentence(t *testing.T) {
-	words := strings.Repeat("word ", cli.MaxReason)
-	for s, want := range map[string]string{
-		"short":                 "short",
-		"a\n":                   `a\n`,
-		words[:cli.MaxReason-1]: words[:cli.MaxReason-1],
-		words:                   words[:cli.MaxReason-6] + " …",
-		strings.Repeat("x", 2*cli.MaxReason) + " end": strings.Repeat("x", cli.MaxReason-2) + " …",
-	} {
-		if got := cli.Sentence(s); got != want {
-			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }
@@ -189,10 +127,10 @@ func TestCalibrationFacts(t *testing.T) {
 // The first line says that a model is of little use, if calibration found that.
 func TestVerdictFacts(t *testing.T) {
 	poor := &onnxq.Calibrated{Output: 0.5, Samples: 12, HeldOut: true, Poor: true}
-	if facts := verdictFacts(poor); len(facts) != 1 || !strings.HasPrefix(facts[0].Text, "poor: SQNR 3.0 dB of the model's outputs on 12 held-out samples is below 6 dB") {
+	if facts := Verdict(poor); len(facts) != 1 || !strings.HasPrefix(facts[0].Text, "poor: SQNR 3.0 dB of the model's outputs on 12 held-out samples is below 6 dB") {
 		t.Errorf("%q", facts)
 	}
-	if verdictFacts(nil) != nil || verdictFacts(&onnxq.Calibrated{Output: 0.01, Samples: 12}) != nil {
+	if Verdict(nil) != nil || Verdict(&onnxq.Calibrated{Output: 0.01, Samples: 12}) != nil {
 		t.Error("a model that is not poor has a verdict")
 	}
 }
