@@ -102,8 +102,12 @@ func (o Options) checkCalibration() error {
 		return fmt.Errorf("algorithm %s %w", o.Algorithm, ErrNoData)
 	case o.Calibration == nil && o.Resume:
 		return errors.New("there is no calibration to resume")
+	case o.Calibration == nil && o.CalibrationStore != "":
+		return errors.New("there is no calibration to share")
 	case o.Calibration == nil:
 		return nil
+	case o.CalibrationStore != "" && o.Algorithm.Calibrated() && o.Algorithm != spec.GPTQ:
+		return layerfit.ErrShares(o.Algorithm)
 	case !o.Algorithm.Calibrated() && !slices.ContainsFunc(o.Precision.Entries(), func(e rules.PrecisionEntry) bool {
 		return e.Override.Algorithm != nil && e.Override.Algorithm.Calibrated()
 	}):

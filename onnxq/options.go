@@ -215,6 +215,9 @@ type Options struct {
 	// Without one, calibration starts from the beginning.
 	Resume bool
 
+	// CalibrationStore is a folder with the codes that Plan.FindShare found, or "". It is for algorithm GPTQ.
+	CalibrationStore string
+
 	// Calibrating, if set, is called during calibration with the elapsed time and an estimate of
 	// the total, in nanoseconds. In the last call both are equal.
 	Calibrating func(done, total int64)
@@ -318,6 +321,7 @@ func (o Options) resolve() (r convert.Options, err error) {
 		Progress:    o.Progress,
 		Calibration: activationsOf(o.Calibration),
 		Resume:      o.Resume,
+		Shared:      o.CalibrationStore,
 		Calibrating: o.Calibrating,
 		Notify:      o.Notify,
 	}

@@ -24,6 +24,7 @@ type calibFlags struct {
 	samples int
 	library string
 	resume  bool
+	store   string          // folder with the codes of shares
 	implied string          // the algorithm that is the default because of a flag, and which flag; or ""
 	data    *calibrate.Data // nil without calibration
 	told    []string        // warnings of the data
@@ -31,6 +32,7 @@ type calibFlags struct {
 	fit     *sensitivity.StaticFit
 	limits  sensitivity.Limits
 	uneven  bool // channels are not balanced
+	share   onnxq.Share
 }
 
 func (f *calibFlags) define(fs *pflag.FlagSet) {
@@ -47,6 +49,10 @@ func (f *calibFlags) define(fs *pflag.FlagSet) {
 		"with --activations static --calib, do not divide channels of\nactivations by factors that weights compensate")
 	fs.BoolVar(&f.resume, "resume", false,
 		"go on where --calib was interrupted, with the same output,\nmodel, data and flags")
+	fs.StringVar(&f.store, "calib-store", "",
+		"with --algorithm gptq --calib: take the codes of all layers\nfrom `FOLDER`, where --calib-shard has put them")
+	fs.Var(cli.PartOf{Index: &f.share.Index, Of: &f.share.Of}, "calib-shard",
+		"find the codes of share `I/N` of the layers, put them into the\nfolder of --calib-store, and write no OUT; I is 0 to N-1")
 	fs.StringVar(&f.library, "ort-lib", "", ortLibUsage)
 }
 
@@ -58,7 +64,7 @@ func (f *calibFlags) finish(fs *pflag.FlagSet, o *onnxq.Options, in string) erro
 	}
 	o.NoBalance = f.uneven
 	if len(f.paths) == 0 {
-		for _, name := range []string{"samples", "ort-lib", "resume"} {
+		for _, name := range []string{"samples", "ort-lib", "resume", "calib-store", "calib-shard"} {
 			if fs.Changed(name) && (name != "ort-lib" || !fs.Changed("max-slowdown")) {
 				return cli.Usagef("--%s is for --calib", name)
 			}
@@ -71,9 +77,12 @@ func (f *calibFlags) finish(fs *pflag.FlagSet, o *onnxq.Options, in string) erro
 		if o.Algorithm.NeedsData() {
 			return cli.Usagef("--algorithm %s is not for --activations static, whose --calib finds ranges; --algorithm best finds codes without data", o.Algorithm)
 		}
-		return cli.LeaveOut(fs, "with --activations static, --calib finds ranges", "ranges", "resume")
+		return cli.LeaveOut(fs, "with --activations static, --calib finds ranges", "ranges", "resume", "calib-store", "calib-shard")
 	}
-	o.Calibration, o.Resume = f.data, f.resume
+	if f.share.Of > 0 && f.store == "" {
+		return cli.Usagef("--calib-shard needs --calib-store FOLDER, which all shares use")
+	}
+	o.Calibration, o.Resume, o.CalibrationStore = f.data, f.resume, f.store
 	return nil
 }
 
@@ -204,6 +213,15 @@ func (f *convertFlags) fitStatic(ctx context.Context, c *cli.Console, in string)
 	if err == nil {
 		f.opts, f.data = f.fit.Options, nil
 		c.WarnAll(f.fit.Warnings)
+	}
+	return err
+}
+
+// findShare finds the codes of a share of the layers.
+func (f *convertFlags) findShare(ctx context.Context, c *cli.Console, p *onnxq.Plan, out string) error {
+	found, err := p.FindShare(ctx, out, f.share)
+	if err == nil && !f.quiet {
+		cli.PrintFacts(c.Stderr, []cli.Fact{{Label: "share", Text: fmt.Sprintf("%d of %d: %v", f.share.Index, f.share.Of, found)}})
 	}
 	return err
 }

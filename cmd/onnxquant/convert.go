@@ -155,6 +155,8 @@ func (f *convertFlags) ofFolder(ctx context.Context, c *cli.Console, args []stri
 		return cli.Usagef("--max-slowdown is for one model, not for a folder")
 	case f.opts.Activations == spec.Static && len(f.paths) > 0:
 		return cli.Usagef("--activations static with --calib is for one model, not for a folder")
+	case f.store != "":
+		return cli.Usagef("--calib-store is for one model, not for a folder")
 	case f.resume:
 		return cli.Usagef("--resume is for one model: an interrupted conversion of a folder keeps nothing")
 	}
@@ -243,6 +245,9 @@ func (f *convertFlags) check() error {
 	if f.page != "" && f.dryRun {
 		return cli.Usagef("--report is about a finished conversion; --dry-run makes none")
 	}
+	if f.share.Of > 0 && (f.json || f.page != "") {
+		return cli.Usagef("--calib-shard makes no report for --json and --report")
+	}
 	return f.reportFlags.check()
 }
 
@@ -303,6 +308,10 @@ func (f *convertFlags) convert(ctx context.Context, c *cli.Console, start time.T
 		f.warnSlow(c)
 	}
 	bar.Begin()
+	if f.share.Of > 0 {
+		defer bar.Clear()
+		return f.findShare(ctx, c, p, out)
+	}
 	made, err := p.Convert(ctx, out)
 	bar.Clear()
 	if err != nil {

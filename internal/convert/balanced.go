@@ -22,7 +22,7 @@ func (p *Plan) balanced(ctx context.Context, path string) (made *Plan, n int, er
 	}
 	groups, layers := float.balance()
 	o := float.calibration()
-	unlock, err := float.lockFiles(ctx, path, &o)
+	unlock, err := float.lockFiles(ctx, path, "", &o)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -131,22 +131,9 @@ func (p *Plan) calibrate(ctx context.Context, path string, runs map[string]*run)
 	if !p.calibrates() {
 		return all, nil
 	}
-	if p, err = p.inFloat(); err != nil {
+	p, layers, all, err := p.toCalibrate(ctx)
+	if err != nil {
 		return all, err
-	}
-	layers := p.layers()
-	for {
-		found, err := p.tensorScales(ctx, layers)
-		if err != nil {
-			return all, err
-		}
-		if found.none() {
-			break
-		}
-		if p, err = p.again(found); err != nil {
-			return all, err
-		}
-		all, layers = all.and(found), p.layers()
 	}
 	o := p.calibration()
 	key, data, err := p.key(ctx, layers, o)
@@ -171,10 +158,29 @@ func (p *Plan) calibrate(ctx context.Context, path string, runs map[string]*run)
 	return all, nil
 }
 
+// toCalibrate returns the plan in float32, its layers and the scales that do not fit their type.
+func (p *Plan) toCalibrate(ctx context.Context) (float *Plan, layers []layer, all findings, err error) {
+	if p, err = p.inFloat(); err != nil {
+		return nil, nil, all, err
+	}
+	for {
+		layers = p.layers()
+		found, err := p.tensorScales(ctx, layers)
+		if err != nil || found.none() {
+			return p, layers, all, err
+		}
+		if p, err = p.again(found); err != nil {
+			return nil, nil, all, err
+		}
+		all = all.and(found)
+	}
+}
+
 // findCodes runs the calibration. It keeps codes in a file beside the output, for Options.Resume.
 // The models to run are in a folder there. File and folder are locked.
 func (p *Plan) findCodes(ctx context.Context, path string, layers []layer, o layerfit.Options) (_ *run, err error) {
-	unlock, err := p.lockFiles(ctx, path, &o)
+	o.Shared = p.opts.Shared
+	unlock, err := p.lockFiles(ctx, path, "", &o)
 	if err != nil {
 		return nil, err
 	}
@@ -208,9 +214,9 @@ func (p *Plan) notify(text string) {
 	}
 }
 
-// lockFiles names the files of a calibration beside the output and locks them.
-func (p *Plan) lockFiles(ctx context.Context, path string, o *layerfit.Options) (unlock func(), err error) {
-	o.State, o.Resume = path+".~calib", p.opts.Resume
+// lockFiles names the files of a calibration, or of a share of it, beside the output and locks them.
+func (p *Plan) lockFiles(ctx context.Context, path, share string, o *layerfit.Options) (unlock func(), err error) {
+	o.State, o.Resume = path+".~calib"+share, p.opts.Resume
 	return commit.Lock(ctx, o.State, func() {
 		p.notify(fmt.Sprintf("another process calibrates for %s; waiting for its end", filepath.Base(path)))
 	})

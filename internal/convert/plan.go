@@ -61,6 +61,7 @@ type Options struct {
 
 	Calibration layerfit.Activations    // runs the float model for the inputs of layers; or nil
 	Resume      bool                    // continue an interrupted calibration
+	Shared      string                  // folder with the codes that FindShare found, or ""
 	Calibrating func(done, total int64) // progress of the calibration in nanoseconds; may be nil
 	Notify      func(text string)       // messages about the calibration; may be nil
 }

@@ -49,13 +49,14 @@ func (c *calibration) solve(ctx context.Context, in *inputs, parts []*moments) e
 		}
 		parts[part] = nil
 	}
-	if few {
-		c.Error.Few += len(in.layers)
-	}
 	for j, i := range in.layers {
+		if few {
+			c.each[i].Few = 1
+		}
 		if err := c.keepBetter(ctx, i, found[j], all[j], why); err != nil {
 			return err
 		}
+		c.Error.add(c.each[i])
 	}
 	return nil
 }
@@ -64,22 +65,21 @@ func (c *calibration) solve(ctx context.Context, in *inputs, parts []*moments) e
 // explains why no codes were found.
 func (c *calibration) keepBetter(ctx context.Context, layer int, found *quantize.Found, e sums, why string) error {
 	defer c.pace.addTime(&c.pace.fitting, c.products(layer, c.passes))
+	of := &c.each[layer]
 	switch {
 	case e.broken:
 		return nil
 	case !e.calibrated:
 		c.Notes[layer] = why
 	case e.comparable():
-		c.Error.Layers++
-		c.Error.MSE += e.mse / e.signal
-		c.Error.Found += min(e.found, e.mse) / e.signal
+		of.Layers, of.MSE, of.Found = 1, e.mse/e.signal, min(e.found, e.mse)/e.signal
 	}
-	c.Error.Columns, c.Error.GPTQ = c.Error.Columns+e.columns, c.Error.GPTQ+e.simpler
+	of.Columns, of.GPTQ = e.columns, e.simpler
 	c.Found[layer] = found
 	if e.signal == 0 || e.found <= e.mse {
 		return nil
 	}
-	c.Error.Lost++
+	of.Lost = 1
 	c.Notes[layer] = fmt.Sprintf("%s has an error of %.3g of the output on held-out rows, mse %.3g", c.Algorithm, math.Sqrt(e.found/e.signal), math.Sqrt(e.mse/e.signal))
 	return c.mse(ctx, c.layers[layer], found)
 }

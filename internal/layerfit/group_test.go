@@ -16,13 +16,14 @@ func TestOverflowIsNotCompared(t *testing.T) {
 	defer s.close(false)
 	layers := []Layer{layer(32, 8, "x")}
 	r := &Result{Found: make([]*quantize.Found, 1), Notes: make([]string, 1), store: s}
-	c := &calibration{Result: r, layers: layers, pace: newPace(nil)}
+	c := newCalibration(layers, nil, Options{})
+	c.Result = r
 	e := sums{found: math.Inf(1), mse: math.Inf(1), signal: math.Inf(1), calibrated: true}
 	if err := c.keepBetter(t.Context(), 0, new(quantize.Found), e, ""); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.note(c.record(1)); err != nil || c.Error.Layers != 0 || c.Found[0] == nil {
-		t.Errorf("%v, errors %+v, found %v", err, c.Error, c.Found[0])
+	if err := s.note(c.record(1)); err != nil || c.each[0].Layers != 0 || c.Found[0] == nil {
+		t.Errorf("%v, errors %+v, found %v", err, c.each[0], c.Found[0])
 	}
 }
 

@@ -85,6 +85,7 @@ type Options struct {
 	State     string // path of a file for the codes found, which survives an interruption
 	Key       string // of the model, the data and the options: a State with another one is of no use
 	Resume    bool   // go on from State, if it is there
+	Shared    string // folder with the codes that FindShare found for all layers, or ""
 	Begins    func() // called if it is not there, or of no use
 	Threads   int
 	Memory    int64
@@ -130,6 +131,12 @@ type Errors struct {
 	Refused           bool    // mse is better as a whole, so all layers got it
 }
 
+// add adds the errors of other layers.
+func (e *Errors) add(o Errors) {
+	e.Layers, e.Found, e.MSE = e.Layers+o.Layers, e.Found+o.Found, e.MSE+o.MSE
+	e.Columns, e.GPTQ, e.Lost, e.Few = e.Columns+o.Columns, e.GPTQ+o.GPTQ, e.Lost+o.Lost, e.Few+o.Few
+}
+
 // Close closes the file with the codes. Unless keep is set, it removes it.
 func (r *Result) Close(keep bool) error { return r.store.close(keep) }
 
@@ -138,6 +145,9 @@ var ErrKept = errors.New("the progress of the calibration is kept")
 
 // Run finds codes.
 func Run(ctx context.Context, layers []Layer, a Activations, o Options) (_ *Result, err error) {
+	if o.Shared != "" && o.Algorithm != spec.GPTQ {
+		return nil, ErrShares(o.Algorithm)
+	}
 	s, before, err := openStore(o.State, o.Key, o.Resume)
 	if err != nil {
 		return nil, err
@@ -161,6 +171,12 @@ func Run(ctx context.Context, layers []Layer, a Activations, o Options) (_ *Resu
 	c := newCalibration(layers, a, o)
 	c.Result = r
 	all := c.groups()
+	from := shared{c.Shared, c.Key}
+	if c.Shared != "" {
+		if err := from.check(c.allInputs()); err != nil {
+			return nil, err
+		}
+	}
 	c.frontier = c.newFrontier(all)
 	if before.Groups == 0 {
 		c.frontier.remove() // left by a process that died
@@ -170,6 +186,11 @@ func Run(ctx context.Context, layers []Layer, a Activations, o Options) (_ *Resu
 	for i, group := range all {
 		if groups < before.Groups {
 			c.recall(group, before)
+			c.skip(group, sample[i])
+		} else if c.Shared != "" {
+			if err := c.takeGroup(ctx, from, group); err != nil {
+				return nil, err
+			}
 			c.skip(group, sample[i])
 		} else if err := c.group(ctx, i, group, sample[i]); err != nil {
 			return nil, err
@@ -196,10 +217,11 @@ type calibration struct {
 	workers     int
 	pace        *pace
 	frontier    *frontier
+	each        []Errors // of each layer
 }
 
 func newCalibration(layers []Layer, a Activations, o Options) *calibration {
-	c := &calibration{Options: o, activations: a, layers: layers}
+	c := &calibration{Options: o, activations: a, layers: layers, each: make([]Errors, len(layers))}
 	c.workers, _ = work.Divide(o.Threads, o.Memory, 1)
 	c.pace = newPace(o.Progress)
 	return c
@@ -212,9 +234,8 @@ type inputs struct {
 	layers []int
 }
 
-// groups divides the layers, in their order, into groups whose moments are added up at once.
-func (c *calibration) groups() (groups [][]*inputs) {
-	var all []*inputs
+// allInputs lists the inputs of layers, in the order of the layers.
+func (c *calibration) allInputs() (all []*inputs) {
 	byKey := map[string]*inputs{}
 	for i, l := range c.layers {
 		key := ""
@@ -229,6 +250,13 @@ func (c *calibration) groups() (groups [][]*inputs) {
 		}
 		in.layers = append(in.layers, i)
 	}
+	return all
+}
+
+// groups divides the layers, in their order, into groups whose moments are added up at once.
+func (c *calibration) groups() [][]*inputs { return c.grouped(c.allInputs()) }
+
+func (c *calibration) grouped(all []*inputs) (groups [][]*inputs) {
 	most := len(all)
 	if c.Algorithm == spec.Best {
 		most = (len(all)-1)/maxGroups + 1
