@@ -32,6 +32,7 @@ func (p *Plan) warn(format string, args ...any) {
 func (p *Plan) warnings() {
 	p.warnOfFloat()
 	p.warnOfCalibration()
+	p.warnOfRecoded()
 	p.warnOfFloatZeros()
 	p.warnOfExperts()
 	p.warnOfCoarse()

@@ -9,6 +9,7 @@ import (
 
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/actpairs"
+	"onnxquant/internal/coded"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/msg"
@@ -83,6 +84,8 @@ type Decision struct {
 
 	Layers []Layer // layers by which codes are calibrated, or nil
 
+	Given *coded.Content // codes that the content of the tensor has already, or nil
+
 	Importance []float32 // importance of each index of the reduction axis, for blockwise formats; nil: all equal
 
 	unknown string // why the reduction axis is unknown, or ""
@@ -129,6 +132,7 @@ func All(x *graph.Graph, opts Options, except Exceptions) ([]*Decision, *actpair
 		if opts.Static != nil { // otherwise tensor by tensor, below
 			d.Reach = reach.Of(x, d.Value, d.Shape)
 			d.overrideByNodes(opts.Precision)
+			d.overrideByCodes(x)
 		}
 	}
 	s := &settling{
@@ -149,6 +153,7 @@ func All(x *graph.Graph, opts Options, except Exceptions) ([]*Decision, *actpair
 		if opts.Static == nil {
 			d.Reach = reach.Of(x, d.Value, d.Shape)
 			d.overrideByNodes(opts.Precision)
+			d.overrideByCodes(x)
 		}
 		if err := s.settle(d); err != nil {
 			return nil, nil, err
@@ -274,6 +279,21 @@ func (d *Decision) overrideByNodes(p *rules.Precision) {
 	}
 	if o := p.Shared(readerNames(d.Reach.Leaves)...); o != nil {
 		d.Override = o
+	}
+}
+
+// overrideByCodes asks for the format of the codes that the content of the tensor has already, unless the
+// precision_info says something about the tensor.
+func (d *Decision) overrideByCodes(x *graph.Graph) {
+	if d.Override != noOverride || len(d.Shape) != 2 || d.Value.Tensor == nil {
+		return
+	}
+	content, err := x.File.Payload(d.Value.Tensor)
+	if err != nil {
+		return
+	}
+	if d.Given = coded.Of(content); d.Given != nil {
+		d.Override = d.Given.Override(d.Shape[d.Given.Axis])
 	}
 }
 

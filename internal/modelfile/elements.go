@@ -33,11 +33,16 @@ var stepPool = sync.Pool{New: func() any {
 
 // Made returns the Elements that compute a content, or nil if it is stored.
 func (p *Payload) Made() *Elements {
-	if len(p.parts) != 1 {
+	e, _ := p.Reader().(*Elements)
+	return e
+}
+
+// Reader returns what the content is read from, or nil unless it is all of one reader.
+func (p *Payload) Reader() io.ReaderAt {
+	if len(p.parts) != 1 || p.parts[0].base != 0 {
 		return nil
 	}
-	e, _ := p.parts[0].r.(*Elements)
-	return e
+	return p.parts[0].r
 }
 
 // Payload returns the computed content as the payload of a tensor.

@@ -15,34 +15,81 @@ import (
 )
 
 // give makes tensors the content of a value: joined along their first axis, transposed where the model has [K,N].
-func (c *checkpoint) give(x *graph.Graph, v *graph.Value, parts []tensor) error {
-	typ, dims := dtype.DType(v.Tensor.GetDataType()), v.Tensor.GetDims()
+func (c *checkpoint) give(x *graph.Graph, v *graph.Value, parts []piece) error {
+	typ := dtype.DType(v.Tensor.GetDataType())
+	if q := together(parts); q != nil {
+		down, err := laidIn(x, v, parts[0].name, []int64{q.n, q.k})
+		if err != nil {
+			return err
+		}
+		return x.File.Replace(v.Tensor, q.content(parts[0].name, typ, down))
+	}
 	var list []*lazy.Tensor
 	for _, p := range parts {
-		t, err := c.floats(p)
+		t, err := c.elements(p, typ)
 		if err != nil {
-			return fmt.Errorf("tensor %s: %w", msg.Quote(p.Name), err)
+			return fmt.Errorf("tensor %s: %w", msg.Quote(p.name), err)
 		}
-		list = append(list, lazy.Stored(typ, p.Shape, &encoded{x: t, typ: typ, name: p.Name}))
+		list = append(list, t)
 	}
 	whole := list[0]
 	if len(list) > 1 {
 		for i, t := range list {
 			if len(t.Shape) == 0 || !slices.Equal(t.Shape[1:], list[0].Shape[1:]) {
-				return fmt.Errorf("tensor %s has the shape %v, beside %v of %s", msg.Quote(parts[i].Name), t.Shape, list[0].Shape, msg.Quote(parts[0].Name))
+				return fmt.Errorf("tensor %s has the shape %v, beside %v of %s", msg.Quote(parts[i].name), t.Shape, list[0].Shape, msg.Quote(parts[0].name))
 			}
 		}
 		whole = lazy.Joined(list, 0)
 	}
-	same := slices.Equal(whole.Shape, dims)
-	turned := len(dims) == 2 && len(whole.Shape) == 2 && whole.Shape[0] == dims[1] && whole.Shape[1] == dims[0]
-	switch {
-	case turned && (!same || parts[0].Name != v.Path && sumsOverFirst(x, v)):
+	down, err := laidIn(x, v, parts[0].name, whole.Shape)
+	if err != nil {
+		return err
+	}
+	if down {
 		whole = whole.Transposed([]int64{1, 0})
-	case !same && !slices.Equal(withoutOnes(whole.Shape), withoutOnes(dims)):
-		return fmt.Errorf("tensor %s has the shape %v; the model's %s has %v", msg.Quote(parts[0].Name), whole.Shape, msg.Quote(v.Path), dims)
 	}
 	return x.File.Replace(v.Tensor, whole.Stored)
+}
+
+// laidIn reports whether a value of the model has a tensor of that name and shape as [K,N]; it is [N,K].
+func laidIn(x *graph.Graph, v *graph.Value, name string, shape []int64) (down bool, err error) {
+	dims := v.Tensor.GetDims()
+	same := slices.Equal(shape, dims)
+	turned := len(dims) == 2 && len(shape) == 2 && shape[0] == dims[1] && shape[1] == dims[0]
+	switch {
+	case turned && (!same || name != v.Path && sumsOverFirst(x, v)):
+		return true, nil
+	case !same && !slices.Equal(withoutOnes(shape), withoutOnes(dims)):
+		return false, fmt.Errorf("tensor %s has the shape %v; the model's %s has %v", msg.Quote(name), shape, msg.Quote(v.Path), dims)
+	}
+	return false, nil
+}
+
+// together returns the codes that all pieces have in one format, joined, or nil.
+func together(parts []piece) *codes {
+	var list []*codes
+	for _, p := range parts {
+		if p.codes == nil || len(parts) > 1 && !p.codes.like(parts[0].codes) {
+			return nil
+		}
+		list = append(list, p.codes)
+	}
+	if len(list) == 1 {
+		return list[0]
+	}
+	return alongside(list)
+}
+
+// elements returns the elements of a piece in a type; of weights as [N,K].
+func (c *checkpoint) elements(p piece, typ dtype.DType) (*lazy.Tensor, error) {
+	if q := p.codes; q != nil {
+		return lazy.Stored(typ, []int64{q.n, q.k}, q.content(p.name, typ, false)), nil
+	}
+	t, err := c.floats(*p.plain)
+	if err != nil {
+		return nil, err
+	}
+	return lazy.Stored(typ, p.plain.Shape, &encoded{x: t, typ: typ, name: p.name}), nil
 }
 
 // sumsOverFirst reports whether a product reads a value as [K,N].

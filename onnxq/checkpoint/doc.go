@@ -21,5 +21,11 @@
 // # Types
 //
 // Floats, and float8 with scales: a tensor NAME_scale or NAME_scale_inv, for the whole weight, for each row, or for blocks of
-// 128 × 128 elements, multiplies it. Checkpoints of integer codes (GPTQ, AWQ, compressed-tensors, bitsandbytes) are refused.
+// 128 × 128 elements, multiplies it.
+//
+// # Codes
+//
+// Weights in codes of GPTQ, AWQ, compressed-tensors and bitsandbytes get contents of package coded: a conversion stores the codes,
+// scales and zero points as they are. packedDown, compressed, bytesScaled, tabled and rows127 say how they lie in the files.
+// Where no format of ONNX has the same values (act-order, MLX, NVFP4 with another scale of scales), they are decoded.
 package checkpoint

@@ -7,8 +7,8 @@ import (
 	"onnxquant/rules"
 )
 
-// find returns the tensors that make a value: mostly one; nil if there are none. An error tells of codes.
-func (c *checkpoint) find(v *graph.Value, names *rules.Names) ([]tensor, error) {
+// find returns the pieces that make a value: mostly one; nil if there are none.
+func (c *checkpoint) find(v *graph.Value, names *rules.Names) ([]piece, error) {
 	name, ok := names.For(v.Path)
 	if !ok {
 		return nil, nil
@@ -19,21 +19,32 @@ func (c *checkpoint) find(v *graph.Value, names *rules.Names) ([]tensor, error) 
 	}
 	for _, name := range list {
 		for _, try := range spellings(name) {
-			if t, ok := c.tensors[try]; ok {
-				if strings.HasSuffix(try, "weight") {
-					if err := c.refuseCodes(try); err != nil {
-						return nil, err
-					}
-				}
-				return []tensor{t}, nil
-			}
-			if err := c.refuseCodes(try); err != nil {
+			p, err := c.piece(try)
+			if err != nil {
 				return nil, err
 			}
-			if parts := c.parts(try); parts != nil {
-				return parts, nil
+			if p != nil {
+				return []piece{*p}, nil
+			}
+			if parts, err := c.parts(try); parts != nil || err != nil {
+				return parts, err
 			}
 		}
+	}
+	return nil, nil
+}
+
+// piece returns the tensor of that name, or the weight in codes; nil if there is none.
+func (c *checkpoint) piece(name string) (*piece, error) {
+	q, err := c.coded(name)
+	if err != nil {
+		return nil, err
+	}
+	if q != nil {
+		return &piece{name: q.uses[0], codes: q}, nil
+	}
+	if t, ok := c.tensors[name]; ok {
+		return &piece{name: name, plain: &t}, nil
 	}
 	return nil, nil
 }
@@ -78,22 +89,22 @@ func moduleNames(v *graph.Value) (list []string) {
 // joined are modules that hold several: their weights follow each other along the outputs.
 var joined = map[string][]string{"qkv_proj": {"q_proj", "k_proj", "v_proj"}, "gate_up_proj": {"gate_proj", "up_proj"}}
 
-// parts returns the tensors that a joined one consists of, or nil.
-func (c *checkpoint) parts(name string) []tensor {
+// parts returns the pieces that a joined tensor consists of, or nil.
+func (c *checkpoint) parts(name string) ([]piece, error) {
 	for whole, names := range joined {
 		before, after, ok := strings.Cut(name, whole)
 		if !ok {
 			continue
 		}
-		var list []tensor
+		var list []piece
 		for _, part := range names {
-			t, ok := c.tensors[before+part+after]
-			if !ok {
-				return nil
+			p, err := c.piece(before + part + after)
+			if p == nil || err != nil {
+				return nil, err
 			}
-			list = append(list, t)
+			list = append(list, *p)
 		}
-		return list
+		return list, nil
 	}
-	return nil
+	return nil, nil
 }

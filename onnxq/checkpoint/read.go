@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -40,7 +41,7 @@ func Read(m *onnxq.Model, path string, names *rules.Names) (*Weights, error) {
 	if err := names.Unused(convert.TensorNames(m.Graph())); err != nil {
 		return nil, err
 	}
-	c := &checkpoint{path: path, tensors: map[string]tensor{}}
+	c := &checkpoint{path: path, tensors: map[string]tensor{}, config: readConfig(filepath.Dir(paths[0]))}
 	for _, p := range paths {
 		if err := c.open(m, p); err != nil {
 			return nil, err
@@ -127,11 +128,19 @@ func shards(path string) ([]string, error) {
 type checkpoint struct {
 	path    string
 	tensors map[string]tensor
+	config  config
 }
 
 type tensor struct {
 	*safetensors.Tensor
 	file *safetensors.File
+}
+
+func (t *tensor) content() io.ReaderAt { return t.file.Content(t.Tensor) }
+
+func (t *tensor) elements() int64 {
+	n, _ := dtype.Elements(t.Shape)
+	return n
 }
 
 func (c *checkpoint) open(m *onnxq.Model, path string) error {
@@ -155,7 +164,7 @@ func (c *checkpoint) open(m *onnxq.Model, path string) error {
 
 // replace replaces the contents of the model's tensors.
 func (c *checkpoint) replace(x *graph.Graph, names *rules.Names) (*Weights, error) {
-	w := &Weights{}
+	w := &Weights{Coded: map[string]int{}, Decoded: map[string]int{}}
 	taken := map[string]bool{}
 	for _, v := range x.Values {
 		if !dtype.DType(v.Tensor.GetDataType()).Float() {
@@ -173,11 +182,23 @@ func (c *checkpoint) replace(x *graph.Graph, names *rules.Names) (*Weights, erro
 			continue
 		}
 		for _, p := range parts {
-			for _, name := range []string{p.Name, p.Name + "_scale", p.Name + "_scale_inv"} {
+			names := []string{p.name, p.name + "_scale", p.name + "_scale_inv"}
+			if p.codes != nil {
+				names = p.codes.uses
+			}
+			for _, name := range names {
 				taken[name] = true
 			}
 		}
 		w.Tensors = append(w.Tensors, v.Path)
+		switch q := together(parts); {
+		case q != nil && q.why == "":
+			w.Coded[q.from]++
+		case q != nil:
+			w.Decoded[q.from+" with "+q.why]++
+		case slices.ContainsFunc(parts, func(p piece) bool { return p.codes != nil }):
+			w.Decoded["modules that are joined here and differ in their format"]++
+		}
 	}
 	for name := range c.tensors {
 		if taken[name] {
@@ -191,23 +212,4 @@ func (c *checkpoint) replace(x *graph.Graph, names *rules.Names) (*Weights, erro
 		return nil, fmt.Errorf("%s: none of its %d tensors is called like one of the model; a file of names tells which is which", c.path, len(c.tensors))
 	}
 	return w, nil
-}
-
-// coded are the ends of names by which checkpoints of integer codes are known, instead of weight.
-var coded = []struct{ end, what string }{
-	{"qweight", "codes of GPTQ or AWQ"}, {"weight_packed", "codes of compressed-tensors"}, {"weight.absmax", "codes of bitsandbytes"},
-}
-
-// refuseCodes returns an error if there are codes in the place of a weight.
-func (c *checkpoint) refuseCodes(name string) error {
-	module, ok := strings.CutSuffix(name, "weight")
-	if !ok {
-		return nil
-	}
-	for _, k := range coded {
-		if t, ok := c.tensors[module+k.end]; ok {
-			return fmt.Errorf("tensor %s has %s, which are not read: convert a checkpoint of floats", msg.Quote(t.Name), k.what)
-		}
-	}
-	return nil
 }

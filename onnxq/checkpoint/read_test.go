@@ -78,11 +78,16 @@ func turned(x []float32, rows, columns int) []float32 {
 
 // model has a MatMul, named by the module, a Gemm whose weight has the name of the parameter, and an embedding.
 func model(t *testing.T, typ dtype.DType, n int64) *onnxq.Model {
+	return wide(t, typ, 16, n)
+}
+
+// wide is a model whose MatMul reads [k,n].
+func wide(t *testing.T, typ dtype.DType, k, n int64) *onnxq.Model {
 	matmul := modeltest.Node("MatMul", "m", "e onnx::MatMul_7")
 	matmul.Name = new("/model/layers.0/mlp/up_proj/MatMul")
 	gemm := modeltest.Node("Gemm", "y", "m head.weight", modeltest.IntAttr("transB", 1))
 	m := modeltest.Model(modeltest.Tensors{
-		modeltest.Floats("embed.weight", 10, 16), modeltest.Floats("onnx::MatMul_7", 16, n), modeltest.Floats("head.weight", 5, n),
+		modeltest.Floats("embed.weight", 10, k), modeltest.Floats("onnx::MatMul_7", k, n), modeltest.Floats("head.weight", 5, n),
 	}, modeltest.Nodes{modeltest.Node("Gather", "e", "embed.weight i"), matmul, gemm})
 	for _, w := range m.Proto.Graph.Initializer {
 		w.DataType = new(int32(typ))
@@ -227,9 +232,30 @@ func TestReadRefuses(t *testing.T) {
 		"none of its 1 tensors is called like one": {floats("x", ramp(1), 1)},
 		"has the shape [3 16]; the model's":        {floats(name+"weight", ramp(48), 3, 16)},
 		"its type, I32, is no float":               {{name + "weight", "I32", []int64{24, 16}, make([]byte, 24*16*4)}},
-		"has codes of GPTQ or AWQ":                 {{name + "qweight", "I32", []int64{2, 24}, make([]byte, 2*24*4)}},
-		"has codes of bitsandbytes":                {{name + "weight", "U8", []int64{192, 1}, make([]byte, 192)}, floats(name+"weight.absmax", ramp(6), 6)},
-		"do not fit [24 16]":                       {{name + "weight", "F8_E4M3", []int64{24, 16}, make([]byte, 24*16)}, floats(name+"weight_scale", ramp(5), 5)},
+		"it needs qzeros and scales":               {{name + "qweight", "I32", []int64{2, 24}, make([]byte, 2*24*4)}},
+		"it needs weight, weight.quant_map of 16":  {{name + "weight", "U8", []int64{192, 1}, make([]byte, 192)}, floats(name+"weight.absmax", ramp(6), 6)},
+		"qzeros of shape [1 5] do not fit 1 groups of 24 columns": {
+			{name + "qweight", "I32", []int64{2, 24}, make([]byte, 2*24*4)}, {name + "qzeros", "I32", []int64{1, 5}, make([]byte, 20)}, floats(name+"scales", ramp(24), 1, 24)},
+		"is neither GPTQ's nor AWQ's": {
+			{name + "qweight", "I32", []int64{2, 7}, make([]byte, 2*7*4)}, {name + "qzeros", "I32", []int64{1, 3}, make([]byte, 12)}, floats(name+"scales", ramp(24), 1, 24)},
+		"qzeros of shape [0 3] do not fit 0 groups": {
+			{name + "qweight", "I32", []int64{0, 24}, nil}, {name + "qzeros", "I32", []int64{0, 3}, nil}, floats(name+"scales", nil, 0, 24)},
+		"g_idx has group 7 of 1": {
+			{name + "qweight", "I32", []int64{2, 24}, make([]byte, 2*24*4)}, {name + "qzeros", "I32", []int64{1, 3}, make([]byte, 12)}, floats(name+"scales", ramp(24), 1, 24),
+			{name + "g_idx", "I32", []int64{16}, bytes.Repeat([]byte{7, 0, 0, 0}, 16)}},
+		"MLX of 0 bits": {
+			{name + "weight", "U32", []int64{24, 2}, make([]byte, 24*2*4)}, floats(name+"scales", ramp(24), 24, 1), floats(name+"biases", ramp(24), 24, 1)},
+		"does not fit 192 bytes": {
+			{name + "weight", "U8", []int64{192, 1}, make([]byte, 192)}, floats(name+"weight.absmax", ramp(6), 6), floats(name+"weight.quant_map", ramp(16), 16),
+			{name + "weight.quant_state.bitsandbytes__nf4", "U8", []int64{37}, []byte(`{"blocksize": 64, "shape": [24, 999]}`)}},
+		"its quant_state: ": {
+			{name + "weight", "U8", []int64{192, 1}, make([]byte, 192)}, floats(name+"weight.absmax", ramp(6), 6), floats(name+"weight.quant_map", ramp(16), 16),
+			{name + "weight.quant_state.bitsandbytes__nf4", "U8", []int64{1}, []byte(`{`)}},
+		"want words of type I32": {
+			{name + "weight_packed", "I8", []int64{24, 2}, make([]byte, 48)}, floats(name+"weight_scale", ramp(24), 24, 1)},
+		"it needs one number, " + name + "weight_global_scale": {
+			{name + "weight_packed", "U8", []int64{24, 8}, make([]byte, 192)}, floats(name+"weight_scale", ramp(24), 24, 1)},
+		"do not fit [24 16]": {{name + "weight", "F8_E4M3", []int64{24, 16}, make([]byte, 24*16)}, floats(name+"weight_scale", ramp(5), 5)},
 	} {
 		path := filepath.Join(t.TempDir(), "w.safetensors")
 		write(t, path, list...)

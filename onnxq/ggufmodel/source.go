@@ -25,6 +25,9 @@ type WeightsFrom struct {
 	Of      int      // number of float tensors of the model
 	Used    int      // tensors of the file
 	Unused  []string // tensors of the file that the model lacks
+
+	Coded   map[string]int // weights with codes that a conversion can keep, by what wrote them
+	Decoded map[string]int // weights with codes that it cannot keep, by the reason
 }
 
 // ReadWeights replaces the contents of float tensors of the model by tensors of the GGUF file at path,

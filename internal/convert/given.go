@@ -1,0 +1,54 @@
+package convert
+
+import (
+	"errors"
+	"io"
+	"slices"
+
+	"github.com/dustin/go-humanize/english"
+
+	"onnxquant/internal/msg"
+	"onnxquant/internal/quantize"
+	"onnxquant/internal/rewrite"
+	"onnxquant/spec"
+)
+
+// given returns the codes that the content of a weight has already, or nil if the weight is stored in another way.
+func given(w rewrite.Weight, as *quantize.Weight) *quantize.Found {
+	g, c := w.Given, w.Choice
+	plain := slices.Contains([]spec.Style{spec.DQ, spec.NBits, spec.QDQ}, c.Style) && !c.NBits.FloatZeros
+	scales := !c.ScaleType.Smaller() || c.ScaleType == spec.ScaleFloat16 && g.Half
+	rows := as.Inner == 1 && as.Outer == w.Shape[0] && g.Axis == 1
+	columns := as.Outer == 1 && as.Inner == w.Shape[1] && g.Axis == 0
+	if !plain || !scales || !rows && !columns || c.Format != g.Format || c.ZeroPoint != g.ZeroPoint || as.Block != g.Block {
+		return nil
+	}
+	return &quantize.Found{Codes: fixed{g.Codes}, Scales: fixed{g.Scales}, Zeros: fixed{g.Zeros}}
+}
+
+// fixed is a part of a Found that is not written.
+type fixed struct{ io.ReaderAt }
+
+// WriteAt implements quantize.Stored.
+func (fixed) WriteAt([]byte, int64) (int, error) { return 0, errors.ErrUnsupported }
+
+// warnOfRecoded names weights whose codes are not taken as they are.
+func (p *Plan) warnOfRecoded() {
+	var names []string
+	var first rewrite.Weight
+	for i, w := range p.Weights {
+		if w.Given == nil || p.weights[i].Found != nil {
+			continue
+		}
+		if len(names) == 0 {
+			first = w
+		}
+		names = append(names, w.Value.Path)
+	}
+	if len(names) == 0 {
+		return
+	}
+	p.warn("%s with codes of %s %s quantized anew, which adds to the error: for example %s, from %s, block %d, to %s, %s",
+		english.Plural(len(names), "weight", ""), first.Given.From, english.PluralWord(len(names), "is", "are"),
+		msg.Quote(names[0]), first.Given.Format, first.Given.Block, first.Choice.Format, spec.BlockName(first.Choice.Block))
+}

@@ -1,0 +1,211 @@
+package checkpoint
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"onnxquant/formats/dtype"
+	"onnxquant/internal/coded"
+	"onnxquant/internal/lazy"
+	"onnxquant/internal/msg"
+	"onnxquant/internal/shapes"
+	"onnxquant/spec"
+)
+
+// codes are a weight that a checkpoint stores as codes: (code - zero point) · scale, or a table's entry · scale.
+type codes struct {
+	from   string // what wrote them
+	format spec.Format
+	k, n   int64
+	block  int64 // elements of K that share a scale
+	down   bool  // tensors are [K,N], [K/block,N]; else [N,K], [N,K/block]
+	half   bool  // scales are float16
+
+	codes, scales, zeros *lazy.Tensor // zeros may be nil
+	table                []float32    // values of the codes, or nil
+	loose                *lazy.Tensor // the elements, where a format of ours does not have the codes: why says so
+	why                  string
+
+	uses []string // names of the tensors
+}
+
+// piece is a tensor of the checkpoint, or a weight in codes.
+type piece struct {
+	name  string
+	plain *tensor
+	codes *codes
+}
+
+// readers find weights in codes by the names of their tensors, which begin with the name of the module.
+var readers = []struct {
+	end  string // of the tensor that has the codes
+	read func(c *checkpoint, module string) (*codes, error)
+}{
+	{"qweight", (*checkpoint).packedDown},
+	{"weight_packed", (*checkpoint).compressed},
+	{"weight.absmax", (*checkpoint).tabled},
+	{"SCB", (*checkpoint).rows127},
+	{"scales", (*checkpoint).affine},
+	{"weight_scale_2", (*checkpoint).twoLevels},
+	{"weight_scale", (*checkpoint).bytesScaled},
+}
+
+// coded returns the weight of that name if the checkpoint has it as codes, or nil.
+func (c *checkpoint) coded(name string) (*codes, error) {
+	module, ok := strings.CutSuffix(name, "weight")
+	if !ok {
+		return nil, nil
+	}
+	for _, r := range readers {
+		if _, ok := c.tensors[module+r.end]; !ok {
+			continue
+		}
+		q, err := r.read(c, module)
+		if err != nil {
+			return nil, fmt.Errorf("tensor %s: %w", msg.Quote(module+r.end), err)
+		}
+		if q != nil {
+			return q, q.check()
+		}
+	}
+	return nil, nil
+}
+
+// use returns a tensor of a module, and remembers it. It is nil if it is not there.
+func (c *checkpoint) use(q *codes, name string) *tensor {
+	t, ok := c.tensors[name]
+	if !ok {
+		return nil
+	}
+	q.uses = append(q.uses, name)
+	return &t
+}
+
+// lazily returns the elements of a tensor.
+func (t *tensor) lazily() *lazy.Tensor {
+	return lazy.Stored(t.Type.DType(), t.Shape, t.file.Content(t.Tensor))
+}
+
+// matrix returns the shape that a tensor of rows by columns has.
+func (q *codes) matrix(along, n int64) []int64 {
+	if q.down {
+		return []int64{along, n}
+	}
+	return []int64{n, along}
+}
+
+// check returns an error unless the shapes belong together.
+func (q *codes) check() error {
+	groups := shapes.DivideUp(q.k, max(q.block, 1))
+	want := q.matrix(groups, q.n)
+	switch {
+	case q.loose != nil:
+		return nil
+	case q.k < 1 || q.n < 1 || q.block < 1 || !slices.Equal(q.codes.Shape, q.matrix(q.k, q.n)):
+		return fmt.Errorf("codes of %s of shape %v do not fit %d × %d", q.from, q.codes.Shape, q.n, q.k)
+	case !slices.Equal(q.scales.Shape, want) || !q.scales.DType.Float() && !isFloat8(q.scales.DType):
+		return fmt.Errorf("scales of %s of shape %v: want floats of shape %v", q.from, q.scales.Shape, want)
+	case q.zeros != nil && !slices.Equal(q.zeros.Shape, want):
+		return fmt.Errorf("zero points of %s of shape %v: want %v", q.from, q.zeros.Shape, want)
+	}
+	return nil
+}
+
+func isFloat8(t dtype.DType) bool {
+	_, ok := lazy.Float8Types[t]
+	return ok
+}
+
+// like reports whether two weights can be joined along their outputs and remain codes.
+func (q *codes) like(o *codes) bool {
+	return q.loose == nil && o.loose == nil && q.format == o.format && q.k == o.k && q.block == o.block && q.down == o.down &&
+		(q.zeros == nil) == (o.zeros == nil) && slices.Equal(q.table, o.table) && q.scales.DType == o.scales.DType
+}
+
+// alongside joins weights along their outputs.
+func alongside(list []*codes) *codes {
+	whole := *list[0]
+	var all [3][]*lazy.Tensor
+	whole.n = 0
+	for _, q := range list {
+		whole.n += q.n
+		whole.half = whole.half && q.half
+		all[0], all[1], all[2] = append(all[0], q.codes), append(all[1], q.scales), append(all[2], q.zeros)
+	}
+	axis := 0
+	if whole.down {
+		axis = 1
+	}
+	whole.codes, whole.scales = lazy.Joined(all[0], axis), lazy.Joined(all[1], axis)
+	if whole.zeros != nil {
+		whole.zeros = lazy.Joined(all[2], axis)
+	}
+	return &whole
+}
+
+// laid returns the weight with its tensors laid [K,N], or [N,K].
+func (q *codes) laid(down bool) *codes {
+	if q.down == down {
+		return q
+	}
+	turn := func(x *lazy.Tensor) *lazy.Tensor {
+		if x == nil {
+			return nil
+		}
+		return x.Transposed([]int64{1, 0})
+	}
+	other := *q
+	other.down, other.codes, other.scales, other.zeros = down, turn(q.codes), turn(q.scales), turn(q.zeros)
+	return &other
+}
+
+// floats returns the elements, in the order of the tensors.
+func (q *codes) floats() *lazy.Tensor {
+	if q.loose != nil {
+		return q.loose
+	}
+	axis := int64(1)
+	if q.down {
+		axis = 0
+	}
+	of := q.codes
+	if q.table != nil {
+		of = lazy.LookedUp(q.table, of, dtype.Float32)
+	}
+	by, _ := lazy.MapBlocks(of.Shape, q.scales.Shape, axis, q.block)
+	return lazy.Dequantized(of, q.scales, q.zeros, by, dtype.Float32)
+}
+
+// content returns the content of a tensor of the model, of type typ, which has the weight as [K,N] or [N,K].
+func (q *codes) content(name string, typ dtype.DType, down bool) io.ReaderAt {
+	if q.loose != nil {
+		e := &encoded{x: q.loose, typ: typ, name: name}
+		if q.down == down {
+			return e
+		}
+		return lazy.Stored(typ, q.loose.Shape, e).Transposed([]int64{1, 0}).Stored
+	}
+	q = q.laid(down)
+	if typ != dtype.Float32 && typ != dtype.Float64 { // the scales of the output have the type of the weight
+		rounded := *q
+		rounded.scales = lazy.Stored(typ, q.scales.Shape, &encoded{x: q.scales, typ: typ, name: name})
+		q = &rounded
+	}
+	elements := &encoded{x: q.floats(), typ: typ, name: name}
+	if q.why != "" {
+		return elements
+	}
+	c := &coded.Content{
+		ReaderAt: elements, From: q.from, Format: q.format, Block: q.block, ZeroPoint: q.zeros != nil, Half: q.half, Axis: 1,
+		Codes: q.codes.Stored, Scales: &encoded{x: q.scales, typ: dtype.Float32, name: name}, Zeros: noBytes{},
+	}
+	if down {
+		c.Axis = 0
+	}
+	if q.zeros != nil {
+		c.Zeros = q.zeros.Stored
+	}
+	return c
+}
