@@ -24,6 +24,9 @@ func (m *Model) Graph() *graph.Graph {
 	return m.graph
 }
 
+// SetGraph replaces the graph of the model by one whose file is a view of the model's.
+func (m *Model) SetGraph(x *graph.Graph) { m.graph = x }
+
 // Folded returns the model as Options.Fold makes it. It shares the files of m: one of the two is closed. Its plans are
 // those of m with Options.Fold.
 func (m *Model) Folded() (*Model, error) {

@@ -10,7 +10,7 @@ import (
 
 // Model is an opened ONNX model. Its structure is in memory, the contents of its tensors are on
 // disk. Planning and converting do not change a Model. Only checkpoint.Read does: it replaces
-// contents.
+// contents, and may put a Gather before products.
 type Model struct {
 	graph  *graph.Graph
 	folded *simplify.Model // nil if the graph is as the file has it

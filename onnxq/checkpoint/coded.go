@@ -28,6 +28,8 @@ type codes struct {
 	loose                *lazy.Tensor // the elements, where a format of ours does not have the codes: why says so
 	why                  string
 
+	order []int32 // of act-order: indices of K, group by group; nil if they are in order, or groups differ in size
+
 	uses []string // names of the tensors
 }
 

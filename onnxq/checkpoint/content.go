@@ -14,21 +14,25 @@ import (
 	"onnxquant/internal/reach"
 )
 
-// give makes tensors the content of a value: joined along their first axis, transposed where the model has [K,N].
-func (c *checkpoint) give(x *graph.Graph, v *graph.Value, parts []piece) error {
+// give makes pieces the content of a value: joined along their first axis, transposed where the model has [K,N]. It returns
+// the pieces that it took.
+func (c *checkpoint) give(x *graph.Graph, v *graph.Value, parts []piece) ([]piece, error) {
 	typ := dtype.DType(v.Tensor.GetDataType())
+	if order := orderOf(parts); order != nil && onlyProducts(x, v) {
+		c.orders[v], parts = order, inGroups(parts)
+	}
 	if q := together(parts); q != nil {
 		down, err := laidIn(x, v, parts[0].name, []int64{q.n, q.k})
 		if err != nil {
-			return err
+			return nil, err
 		}
-		return x.File.Replace(v.Tensor, q.content(parts[0].name, typ, down))
+		return parts, x.File.Replace(v.Tensor, q.content(parts[0].name, typ, down))
 	}
 	var list []*lazy.Tensor
 	for _, p := range parts {
 		t, err := c.elements(p, typ)
 		if err != nil {
-			return fmt.Errorf("tensor %s: %w", msg.Quote(p.name), err)
+			return nil, fmt.Errorf("tensor %s: %w", msg.Quote(p.name), err)
 		}
 		list = append(list, t)
 	}
@@ -36,19 +40,19 @@ func (c *checkpoint) give(x *graph.Graph, v *graph.Value, parts []piece) error {
 	if len(list) > 1 {
 		for i, t := range list {
 			if len(t.Shape) == 0 || !slices.Equal(t.Shape[1:], list[0].Shape[1:]) {
-				return fmt.Errorf("tensor %s has the shape %v, beside %v of %s", msg.Quote(parts[i].name), t.Shape, list[0].Shape, msg.Quote(parts[0].name))
+				return nil, fmt.Errorf("tensor %s has the shape %v, beside %v of %s", msg.Quote(parts[i].name), t.Shape, list[0].Shape, msg.Quote(parts[0].name))
 			}
 		}
 		whole = lazy.Joined(list, 0)
 	}
 	down, err := laidIn(x, v, parts[0].name, whole.Shape)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if down {
 		whole = whole.Transposed([]int64{1, 0})
 	}
-	return x.File.Replace(v.Tensor, whole.Stored)
+	return parts, x.File.Replace(v.Tensor, whole.Stored)
 }
 
 // laidIn reports whether a value of the model has a tensor of that name and shape as [K,N]; it is [N,K].

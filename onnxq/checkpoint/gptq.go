@@ -123,8 +123,9 @@ func (q *codes) ordered(index *tensor) error {
 	if straight {
 		return nil
 	}
+	q.order = byGroup(groups, q.block)
 	of, scales, zeros, n := q.codes, q.scales, q.zeros, q.n
-	q.why = "act-order (g_idx)"
+	q.why = "act-order (g_idx), read by more than products"
 	q.loose = &lazy.Tensor{DType: dtype.Float32, Shape: of.Shape, Read: func(a *lazy.Arena, dst []float32, off int64) error {
 		if err := of.Read(a, dst, off); err != nil {
 			return err

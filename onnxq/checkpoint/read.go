@@ -41,13 +41,21 @@ func Read(m *onnxq.Model, path string, names *rules.Names) (*Weights, error) {
 	if err := names.Unused(convert.TensorNames(m.Graph())); err != nil {
 		return nil, err
 	}
-	c := &checkpoint{path: path, tensors: map[string]tensor{}, config: readConfig(filepath.Dir(paths[0]))}
+	c := &checkpoint{path: path, tensors: map[string]tensor{}, config: readConfig(filepath.Dir(paths[0])), orders: map[*graph.Value][]int32{}}
 	for _, p := range paths {
 		if err := c.open(m, p); err != nil {
 			return nil, err
 		}
 	}
-	return c.replace(m.Graph(), names)
+	w, err := c.replace(m.Graph(), names)
+	if err != nil || len(c.orders) == 0 {
+		return w, err
+	}
+	x, err := reordered(m.Graph(), c.orders)
+	if err == nil {
+		m.SetGraph(x)
+	}
+	return w, err
 }
 
 const (
@@ -129,6 +137,7 @@ type checkpoint struct {
 	path    string
 	tensors map[string]tensor
 	config  config
+	orders  map[*graph.Value][]int32 // in which weights have the indices of K
 }
 
 type tensor struct {
@@ -173,7 +182,7 @@ func (c *checkpoint) replace(x *graph.Graph, names *rules.Names) (*Weights, erro
 		w.Of++
 		parts, err := c.find(v, names)
 		if err == nil && parts != nil {
-			err = c.give(x, v, parts)
+			parts, err = c.give(x, v, parts)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", c.path, err)
