@@ -26,6 +26,7 @@ import (
 //	<out>.~ABC.new   second name of <out>.~ABC, before it is renamed to <out>.data
 //	<out>.~ABC.tmp   temporary model; its name does not end in .onnx
 //	<out>.~ABC.ref   interim model, which refers to the temporary external data
+//	<out>.~try       folder with second names of the temporary files, under their final names
 //
 // where ABC is random. Only the owner of the lock may touch them.
 const (
@@ -33,6 +34,7 @@ const (
 	modelSuffix   = ".tmp"
 	interimSuffix = ".ref"
 	secondSuffix  = ".new"
+	trySuffix     = ".~try"
 )
 
 var (

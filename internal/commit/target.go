@@ -256,7 +256,7 @@ func (t *Target) clean() error {
 			err = rerr
 		}
 	}
-	if err != nil {
+	if err := errors.Join(err, os.RemoveAll(t.path+trySuffix)); err != nil {
 		return err
 	}
 	return t.lock.Truncate(0)

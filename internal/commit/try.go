@@ -10,8 +10,8 @@ import (
 // Try calls try with the path of a complete model: the temporary files in a folder of their own, under
 // their final names.
 func (t *Target) Try(ctx context.Context, try func(ctx context.Context, path string) error) error {
-	folder, err := os.MkdirTemp(filepath.Dir(t.path), "."+filepath.Base(t.path)+".try-")
-	if err != nil {
+	folder := t.path + trySuffix
+	if err := os.Mkdir(folder, 0o700); err != nil {
 		return err
 	}
 	defer os.RemoveAll(folder)

@@ -1,0 +1,227 @@
+package batch
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"onnxquant/internal/msg"
+)
+
+// Job is one model to convert.
+type Job struct {
+	In      string `json:"in"`                // path of the model
+	Out     string `json:"out,omitempty"`     // name of the output in the folder, with /; default: that of In
+	Options Flags  `json:"options,omitempty"` // flags of the conversion
+
+	place string // where the job was given, for messages
+}
+
+// Flags are flags of a conversion, as on its command line. In JSON they are a list of words, or an object with the
+// values of flags: {"bits": 4, "zero-point": true, "exclude": ["lm_head*", "embed*"]}.
+type Flags []string
+
+// UnmarshalJSON reads a list or an object.
+func (f *Flags) UnmarshalJSON(raw []byte) error {
+	var words []string
+	if json.Unmarshal(raw, &words) == nil {
+		*f = words
+		return nil
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	var settings map[string]any
+	if err := d.Decode(&settings); err != nil {
+		return errors.New(`options: want a list of words, such as ["--bits", "4"], or an object, such as {"bits": 4}`)
+	}
+	names := make([]string, 0, len(settings))
+	for name := range settings {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	*f = nil
+	for _, name := range names {
+		values, ok := settings[name].([]any)
+		if !ok {
+			values = []any{settings[name]}
+		}
+		for _, v := range values {
+			switch v.(type) {
+			case string, bool, json.Number:
+				*f = append(*f, fmt.Sprintf("--%s=%v", strings.TrimLeft(name, "-"), v))
+			default:
+				return fmt.Errorf("options: the value of %s is not a string, number, true, false, or a list of these", msg.Quote(name))
+			}
+		}
+	}
+	return nil
+}
+
+// longestLine is the length to which a line of jobs is read.
+const longestLine = 1 << 20
+
+// Read reads jobs from JSON lines, one job a line. Empty lines do not count. name is for messages.
+func Read(r io.Reader, name string) (jobs []Job, err error) {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, longestLine)
+	for n := 1; lines.Scan(); n++ {
+		line := bytes.TrimSpace(lines.Bytes())
+		if len(line) == 0 {
+			continue
+		}
+		job := Job{place: fmt.Sprintf("%s:%d", name, n)}
+		d := json.NewDecoder(bytes.NewReader(line))
+		d.DisallowUnknownFields()
+		if err := d.Decode(&job); err != nil {
+			return nil, fmt.Errorf("%s: %w", job.place, err)
+		}
+		if _, err := d.Token(); err != io.EOF {
+			return nil, fmt.Errorf("%s: there is more than one object on the line", job.place)
+		}
+		if job.In == "" {
+			return nil, fmt.Errorf(`%s: "in" is missing: the path of a model`, job.place)
+		}
+		if job.Out == "" {
+			job.Out = nameOf(job.In)
+		}
+		jobs = append(jobs, job)
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return jobs, nil
+}
+
+// List returns the jobs that arguments stand for: files of jobs (.jsonl, or - for stdin), folders, whose models are
+// taken with those of the folders in them, patterns such as models/*.onnx, and models.
+func List(args []string, stdin io.Reader) (jobs []Job, err error) {
+	for _, arg := range args {
+		var more []Job
+		info, err := os.Stat(arg)
+		switch {
+		case arg == "-":
+			more, err = Read(stdin, "standard input")
+		case err == nil && info.IsDir():
+			more, err = inFolder(arg)
+		case strings.EqualFold(filepath.Ext(arg), ".jsonl"):
+			more, err = readFile(arg)
+		case err == nil:
+			more = []Job{{In: arg, Out: nameOf(arg), place: arg}}
+		case strings.ContainsAny(arg, "*?["):
+			more, err = matching(arg)
+		default:
+			err = fmt.Errorf("%s: %w", arg, msg.Cause(err))
+		}
+		if err != nil {
+			return nil, err
+		}
+		jobs = append(jobs, more...)
+	}
+	return jobs, nil
+}
+
+func readFile(name string) ([]Job, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, msg.Cause(err))
+	}
+	defer f.Close()
+	return Read(f, name)
+}
+
+// inFolder lists the models of a folder, as a conversion of the folder would.
+func inFolder(root string) (jobs []Job, err error) {
+	err = filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && file != root && strings.HasPrefix(d.Name(), "."):
+			return fs.SkipDir
+		case d.IsDir() || !strings.EqualFold(filepath.Ext(file), ".onnx"):
+			return nil
+		}
+		name, err := filepath.Rel(root, file)
+		jobs = append(jobs, Job{In: file, Out: filepath.ToSlash(name), place: file})
+		return err
+	})
+	if err == nil && len(jobs) == 0 {
+		err = fmt.Errorf("%s: no .onnx file is in the folder", root)
+	}
+	return jobs, err
+}
+
+func matching(pattern string) (jobs []Job, err error) {
+	files, err := filepath.Glob(pattern)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", pattern, err)
+	}
+	for _, file := range files {
+		if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() {
+			jobs = append(jobs, Job{In: file, Out: nameOf(file), place: file})
+		}
+	}
+	if len(jobs) == 0 {
+		return nil, fmt.Errorf("%s: no file matches the pattern", pattern)
+	}
+	return jobs, nil
+}
+
+// nameOf is the name of a model's output, if none is given.
+func nameOf(in string) string { return path.Base(filepath.ToSlash(in)) }
+
+// check refuses jobs that would write one file twice, write outside of the folder, or replace an input.
+func check(jobs []Job, folder string) error {
+	inputs, names := map[string]string{}, map[string]string{}
+	for _, j := range jobs {
+		if abs, err := filepath.Abs(j.In); err == nil {
+			inputs[abs] = j.at()
+		}
+	}
+	for _, j := range jobs {
+		if err := checkName(j.Out); err != nil {
+			return fmt.Errorf("%s: out %s: %w", j.at(), msg.Quote(j.Out), err)
+		}
+		key := strings.ToLower(path.Clean(j.Out)) // some file systems do not tell case
+		if other, ok := names[key]; ok {
+			return fmt.Errorf(`%s and %s have the same output %s; give "out" in a file of jobs`, other, j.at(), msg.Quote(j.Out))
+		}
+		names[key] = j.at()
+		abs, err := filepath.Abs(filepath.Join(folder, filepath.FromSlash(j.Out)))
+		if err != nil {
+			return err
+		}
+		if other, ok := inputs[abs]; ok {
+			return fmt.Errorf("%s: out %s is the input of %s; choose another folder", j.at(), msg.Quote(j.Out), other)
+		}
+	}
+	return nil
+}
+
+func checkName(out string) error {
+	switch {
+	case !filepath.IsLocal(filepath.FromSlash(out)) || strings.ContainsRune(out, '\\'):
+		return errors.New("want a name in the folder, with / between its parts")
+	case !strings.EqualFold(path.Ext(out), ".onnx"):
+		return errors.New("want a name that ends in .onnx")
+	case path.Clean(out) != out:
+		return fmt.Errorf("write %s", msg.Quote(path.Clean(out)))
+	}
+	return nil
+}
+
+// at says where a job was given.
+func (j *Job) at() string {
+	if j.place == "" {
+		return msg.Quote(j.In)
+	}
+	return j.place
+}

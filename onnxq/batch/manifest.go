@@ -1,0 +1,171 @@
+package batch
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"time"
+
+	"onnxquant/internal/msg"
+	"onnxquant/onnxq/attest"
+	"onnxquant/onnxq/verify"
+)
+
+// Status says what became of a job.
+type Status string
+
+const (
+	Done    Status = "done"    // the output is in the folder
+	Refused Status = "refused" // the gate kept the output out of the folder
+	Failed  Status = "failed"  // there is no output, or not the one of this run
+)
+
+// Record is a line of the manifest: what became of a job. Of several records of an output the newest holds.
+type Record struct {
+	SchemaVersion int    `json:"schema_version"` // 1
+	Out           string `json:"out"`            // name of the output in the folder, with /
+	In            string `json:"in"`             // the model that was converted
+	Status        Status `json:"status"`
+	Error         string `json:"error,omitempty"` // why there is no output
+
+	Options []string       `json:"options"`        // flags of the conversion
+	Gate    verify.Verdict `json:"gate,omitempty"` // the least verdict that was allowed; none: not judged
+	Version string         `json:"version"`        // of onnxquant
+	Inputs  []attest.File  `json:"inputs"`         // the model, its external data, and files that options name
+	Outputs []attest.File  `json:"outputs"`        // the model first; names in the folder, with /
+
+	Judged   *verify.Judged `json:"judged,omitempty"` // what verify found
+	Figures  *Figures       `json:"figures,omitempty"`
+	Warnings []string       `json:"warnings,omitempty"`
+
+	Started time.Time `json:"started"`
+	Seconds float64   `json:"seconds"`
+}
+
+// Figures of a conversion.
+type Figures struct {
+	InBytes   int64    `json:"in_bytes"`                // of the model with its external data
+	OutBytes  int64    `json:"out_bytes"`               // of the output with its external data
+	Quantized int      `json:"quantized"`               // number of quantized tensors
+	Coverage  float64  `json:"coverage"`                // share of the bytes of float tensors that are quantized, 0 to 1
+	WorstSQNR *float64 `json:"worst_sqnr_db,omitempty"` // the least of quantized weights, in dB
+}
+
+const schemaVersion = 1
+
+var manifestName = regexp.MustCompile(`^manifest(\.\d+-of-\d+)?\.jsonl$`)
+
+// records reads what the manifests of all shares say, the newest record of each output. A line that a crash cut short does
+// not count.
+func records(folder string) (map[string]*Record, error) {
+	entries, err := os.ReadDir(folder)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	newest := map[string]*Record{}
+	for _, e := range entries {
+		if !manifestName.MatchString(e.Name()) {
+			continue
+		}
+		f, err := os.Open(filepath.Join(folder, e.Name()))
+		if err != nil {
+			return nil, err
+		}
+		err = eachRecord(f, func(r *Record) {
+			if old := newest[r.Out]; old == nil || !r.Started.Before(old.Started) {
+				newest[r.Out] = r
+			}
+		})
+		f.Close()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", f.Name(), err)
+		}
+	}
+	return newest, nil
+}
+
+// eachRecord calls f for each whole line.
+func eachRecord(r io.Reader, f func(r *Record)) error {
+	b := bufio.NewReader(r)
+	for n := 1; ; n++ {
+		line, err := b.ReadBytes('\n')
+		if err == io.EOF {
+			return nil // what is left has no end: it is being written, or was never finished
+		}
+		if err != nil {
+			return err
+		}
+		var record Record
+		if err := json.Unmarshal(line, &record); err != nil {
+			return fmt.Errorf("line %d is no record of a batch: %w; move the file away to begin anew", n, err)
+		}
+		if record.SchemaVersion != schemaVersion {
+			return fmt.Errorf("line %d has the version %d, and this program knows %d; move the file away to begin anew", n, record.SchemaVersion, schemaVersion)
+		}
+		f(&record)
+	}
+}
+
+// manifest is a manifest to which records are added.
+type manifest struct{ f *os.File }
+
+// openManifest opens a manifest, and removes a last line that a crash cut short.
+func openManifest(path string) (*manifest, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, msg.Cause(err))
+	}
+	end, err := wholeLines(f)
+	if err == nil {
+		err = f.Truncate(end)
+	}
+	if err == nil {
+		_, err = f.Seek(end, io.SeekStart)
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return &manifest{f}, nil
+}
+
+// wholeLines returns the length of a file up to the end of its last line.
+func wholeLines(f *os.File) (int64, error) {
+	size, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return 0, err
+	}
+	b := make([]byte, 64<<10)
+	for end := size; end > 0; {
+		n := min(end, int64(len(b)))
+		if _, err := f.ReadAt(b[:n], end-n); err != nil {
+			return 0, err
+		}
+		if i := bytes.LastIndexByte(b[:n], '\n'); i >= 0 {
+			return end - n + int64(i) + 1, nil
+		}
+		end -= n
+	}
+	return 0, nil
+}
+
+// add writes a record, which is on the disk when add returns.
+func (m *manifest) add(r *Record) error {
+	line, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	if _, err := m.f.Write(append(line, '\n')); err != nil {
+		return fmt.Errorf("%s: %w", m.f.Name(), msg.Cause(err))
+	}
+	return m.f.Sync()
+}
