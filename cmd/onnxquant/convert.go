@@ -27,6 +27,7 @@ type convertFlags struct {
 	planFlags
 	calibFlags
 	reportFlags
+	gateFlags
 	weightsFrom []string
 	names       string
 	imatrix     string
@@ -67,6 +68,7 @@ func (f *convertFlags) flagSet() *pflag.FlagSet {
 	definePage(fs, &f.page)
 	fs.Var(cli.Limit{Value: &f.slowdown, Kind: "X"}, "max-slowdown",
 		"fail, without OUT, if a run of OUT in ONNX Runtime takes more\nthan X times the time of a run of IN, such as 1.1; with one\nthread, or with --threads")
+	f.gateFlags.define(fs)
 	defineNoProvenance(fs, &f.noProvenance)
 	fs.Var(presetName{&f.preset}, "preset",
 		"write to the folder OUT, for each model of the folder IN, the\nset of outputs of the preset `NAME`, or of a preset in a file:\n"+cli.OneOf(preset.Names()))
@@ -107,7 +109,7 @@ characters, also / and .; ? matches one character; [a-z] matches one of a class;
 next character literal.
 
 Exit status: 0 success; 1 the input or the conversion failed; 2 wrong usage, or a setting
-that does not fit; 130 interrupted, 143 terminated.`,
+that does not fit; 4 --gate refused OUT; 130 interrupted, 143 terminated.`,
 		ExampleFor: func(flag string) string {
 			if flag == "preset" || flag == "link" {
 				return "folder new-folder"
@@ -157,6 +159,8 @@ func (f *convertFlags) ofFolder(ctx context.Context, c *cli.Console, args []stri
 		return cli.Usagef("--activations static with --calib is for one model, not for a folder")
 	case f.store != "":
 		return cli.Usagef("--calib-store is for one model, not for a folder")
+	case f.gate != "" || f.attest != "":
+		return cli.Usagef("--gate and --attest are for one model; onnxquant batch has them for the models of a folder")
 	case f.resume:
 		return cli.Usagef("--resume is for one model: an interrupted conversion of a folder keeps nothing")
 	}
@@ -199,7 +203,10 @@ func (f *convertFlags) ofModel(ctx context.Context, c *cli.Console, fs *pflag.Fl
 	if err := checkPage(f.page); err != nil {
 		return err
 	}
-	return f.convert(ctx, c, start, in, out, args)
+	if err := f.gateFlags.check(); err != nil {
+		return err
+	}
+	return f.convert(ctx, c, start, fs, in, out, args)
 }
 
 // complete checks the flags of one model, and completes its options.
@@ -248,6 +255,9 @@ func (f *convertFlags) check() error {
 	if f.share.Of > 0 && (f.json || f.page != "") {
 		return cli.Usagef("--calib-shard makes no report for --json and --report")
 	}
+	if f.attest != "" && f.dryRun {
+		return cli.Usagef("--attest is about a finished conversion; --dry-run makes none")
+	}
 	return f.reportFlags.check()
 }
 
@@ -275,7 +285,7 @@ func (f *convertFlags) plan(c *cli.Console, in, out string) error {
 }
 
 // convert converts a model. The summary counts the time since start.
-func (f *convertFlags) convert(ctx context.Context, c *cli.Console, start time.Time, in, out string, args []string) (err error) {
+func (f *convertFlags) convert(ctx context.Context, c *cli.Console, start time.Time, fs *pflag.FlagSet, in, out string, args []string) (err error) {
 	if err := f.checkForce(out, modelfile.KindONNX, append(f.weightsFrom, in)...); err != nil {
 		return err
 	}
@@ -287,6 +297,7 @@ func (f *convertFlags) convert(ctx context.Context, c *cli.Console, start time.T
 			return err
 		}
 	}
+	f.opts.Try = f.try(in, f.opts.Try)
 	f.opts.Progress = bar.Update
 	f.opts.Calibrating, f.opts.Notify = bar.Calibrating, bar.Warn
 	m, p, err := f.open(c, in)
@@ -315,7 +326,7 @@ func (f *convertFlags) convert(ctx context.Context, c *cli.Console, start time.T
 	made, err := p.Convert(ctx, out)
 	bar.Clear()
 	if err != nil {
-		return f.faster(f.resumable(err))
+		return f.refused(c, f.faster(f.resumable(err)))
 	}
 	c.WarnAll(f.calibFlags.untold(made.Plan.Warnings))
 	if f.verbose {
@@ -324,8 +335,14 @@ func (f *convertFlags) convert(ctx context.Context, c *cli.Console, start time.T
 	if !f.quiet {
 		summary.Conversion(c.Stderr, made, time.Since(start), f.speed, f.hints(m, made.Plan))
 	}
+	if f.judged != nil && !f.quiet {
+		cli.PrintFacts(c.Stderr, []cli.Fact{{Label: "verdict", Text: fmt.Sprintf("%s: %s", f.judged.Verdict, strings.Join(f.judged.Reasons, "; "))}})
+	}
+	if err := f.statement(ctx, fs, in, made); err != nil {
+		return err
+	}
 	if f.json {
-		err = c.JSON(made)
+		err = c.JSON(conversionReport{made, f.judged})
 	}
 	if err == nil && f.page != "" {
 		err = f.report(ctx, c, in, made, args)

@@ -4,6 +4,10 @@ package main
 // name of a flag, or a command and the name. Flags without a value are listed only if they need other
 // flags.
 var examples = map[string]string{
+	"jobs":                       "4",
+	"shard":                      "0/4",
+	"gate":                       "sound",
+	" attest":                    "out.intoto.json",
 	"accuracy-level":             "1 --style nbits",
 	"activations":                "dynamic",
 	"algorithm":                  "best",

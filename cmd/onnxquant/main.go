@@ -11,6 +11,8 @@
 //   - 0 after success,
 //   - 1 if the input or the conversion failed; one line on standard error says why,
 //   - 2 after wrong usage, or if a setting does not fit the weights,
+//   - 4 if --gate refused the output,
+//   - 10 more than the number of outputs that a batch did not make, at most 100,
 //   - 128 plus the number of the signal that stopped it: 130 after an interrupt, 143
 //     after a termination.
 //
@@ -26,6 +28,7 @@ import (
 	"onnxquant/internal/cli"
 	"onnxquant/internal/othertools"
 	"onnxquant/onnxq"
+	"onnxquant/onnxq/batch"
 )
 
 // program has a row for each command.
@@ -34,6 +37,7 @@ func program() *cli.App {
 		Main: conversion(),
 		Commands: []cli.Command{
 			analyzeCommand(),
+			batchCommand(),
 			benchCommand(),
 			calibrateCommand(),
 			dequantizeCommand(),
@@ -67,5 +71,6 @@ func main() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(50)
 	}
+	batch.Follow()
 	os.Exit(program().Run(cli.SignalContext(), cli.NewConsole(os.Stdout, os.Stderr), os.Args[1:]))
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // unrecorded lists the flags that do not change the output of a command.
-var unrecorded = []string{"threads", "memory", "no-verify", "strict", "allow-fallback", "min-coverage", "dry-run", "json", "quiet", "verbose", "no-provenance", "link", "force", "report", "resume", "calib-store"}
+var unrecorded = []string{"threads", "memory", "no-verify", "strict", "allow-fallback", "min-coverage", "dry-run", "json", "quiet", "verbose", "no-provenance", "link", "force", "report", "resume", "calib-store", "gate", "attest"}
 
 func defineNoProvenance(fs *pflag.FlagSet, no *bool) {
 	fs.BoolVar(no, "no-provenance", false,

@@ -87,12 +87,27 @@ var ErrIncomplete = errors.New("reported on standard output: not compared")
 // ErrPoor makes the exit status 4 in the same way: the verdict is poor.
 var ErrPoor = errors.New("reported on standard output: poor")
 
+// A Shortfall is the number of results that a command did not make, and has named. The exit status is 10 more than the
+// number, at most 100.
+type Shortfall int
+
+func (n Shortfall) Error() string { return fmt.Sprintf("%d results are missing", int(n)) }
+
+func (n Shortfall) status() int {
+	const none, most = 10, 100
+	return min(none+int(n), most)
+}
+
 // Run runs a command line and returns the exit status.
 func (a *App) Run(ctx context.Context, c *Console, args []string) int {
 	c.App = a
 	err := a.dispatch(ctx, c, args)
-	if err == nil || err == ErrReported || err == ErrIncomplete || err == ErrPoor {
+	short, isShort := err.(Shortfall)
+	if err == nil || err == ErrReported || err == ErrIncomplete || err == ErrPoor || isShort {
 		err = cmp.Or(c.flush(), err)
+	}
+	if isShort && err == short {
+		return short.status()
 	}
 	switch err {
 	case nil:

@@ -35,6 +35,26 @@ func OtherFlags(fs *pflag.FlagSet, names []string) (others []string) {
 	return others
 }
 
+// Joined returns the flags given in either set as words --name=value, sorted by name. Where both have a flag that takes one
+// value, own's counts.
+func Joined(all, own *pflag.FlagSet) (words []string) {
+	all.VisitAll(func(f *pflag.Flag) {
+		before, after := f.Annotations[Given], own.Lookup(f.Name).Annotations[Given]
+		if len(after) > 0 && !addsUp(f) {
+			before = nil
+		}
+		for _, value := range slices.Concat(before, after) {
+			words = append(words, "--"+f.Name+"="+value)
+		}
+	})
+	slices.SortStableFunc(words, func(a, b string) int {
+		nameA, _, _ := strings.Cut(a, "=")
+		nameB, _, _ := strings.Cut(b, "=")
+		return strings.Compare(nameA, nameB)
+	})
+	return words
+}
+
 func flagText(f *pflag.Flag, value string) string {
 	if kind, _ := pflag.UnquoteUsage(f); kind == "FILE" {
 		value = filepath.Base(value)

@@ -157,8 +157,8 @@ func Run(ctx context.Context, jobs []Job, o Options) (*Summary, error) {
 	return &r.summary, nil
 }
 
-// lockWait is how long a run waits for another one of the same share. Conversions of one that was killed end at once.
-const lockWait = 10 * time.Second
+// lockWait is how long a run waits for another one of the same share: one that was killed is gone at once. Tests change it.
+var lockWait = 10 * time.Second
 
 func lock(ctx context.Context, path string, waits func()) (unlock func(), err error) {
 	busy := fmt.Errorf("%s: another run of this batch, or of this shard of it, is at work", path)

@@ -183,24 +183,24 @@ func check(jobs []Job, folder string) error {
 	inputs, names := map[string]string{}, map[string]string{}
 	for _, j := range jobs {
 		if abs, err := filepath.Abs(j.In); err == nil {
-			inputs[abs] = j.at()
+			inputs[abs] = j.At()
 		}
 	}
 	for _, j := range jobs {
 		if err := checkName(j.Out); err != nil {
-			return fmt.Errorf("%s: out %s: %w", j.at(), msg.Quote(j.Out), err)
+			return fmt.Errorf("%s: out %s: %w", j.At(), msg.Quote(j.Out), err)
 		}
 		key := strings.ToLower(path.Clean(j.Out)) // some file systems do not tell case
 		if other, ok := names[key]; ok {
-			return fmt.Errorf(`%s and %s have the same output %s; give "out" in a file of jobs`, other, j.at(), msg.Quote(j.Out))
+			return fmt.Errorf(`%s and %s have the same output %s; give "out" in a file of jobs`, other, j.At(), msg.Quote(j.Out))
 		}
-		names[key] = j.at()
+		names[key] = j.At()
 		abs, err := filepath.Abs(filepath.Join(folder, filepath.FromSlash(j.Out)))
 		if err != nil {
 			return err
 		}
 		if other, ok := inputs[abs]; ok {
-			return fmt.Errorf("%s: out %s is the input of %s; choose another folder", j.at(), msg.Quote(j.Out), other)
+			return fmt.Errorf("%s: out %s is the input of %s; choose another folder", j.At(), msg.Quote(j.Out), other)
 		}
 	}
 	return nil
@@ -218,8 +218,8 @@ func checkName(out string) error {
 	return nil
 }
 
-// at says where a job was given.
-func (j *Job) at() string {
+// At says where a job was given: a line of a file, or the model.
+func (j *Job) At() string {
 	if j.place == "" {
 		return msg.Quote(j.In)
 	}

@@ -28,10 +28,10 @@ const (
 
 // Record is a line of the manifest: what became of a job. Of several records of an output the newest holds.
 type Record struct {
-	SchemaVersion int    `json:"schema_version"` // 1
-	Out           string `json:"out"`            // name of the output in the folder, with /
-	In            string `json:"in"`             // the model that was converted
-	Status        Status `json:"status"`
+	SchemaVersion int    `json:"schema_version"`  // 1
+	Out           string `json:"out"`             // name of the output in the folder, with /
+	In            string `json:"in"`              // the model that was converted
+	Status        Status `json:"status"`          // done, refused or failed
 	Error         string `json:"error,omitempty"` // why there is no output
 
 	Options []string       `json:"options"`        // flags of the conversion
@@ -168,4 +168,16 @@ func (m *manifest) add(r *Record) error {
 		return fmt.Errorf("%s: %w", m.f.Name(), msg.Cause(err))
 	}
 	return m.f.Sync()
+}
+
+// String describes an output in a line.
+func (r *Record) String() string {
+	text := r.Out
+	if f := r.Figures; f != nil {
+		text += fmt.Sprintf("  %.1f %% quantized, %s", 100*f.Coverage, msg.Resized(f.InBytes, f.OutBytes))
+	}
+	if r.Judged != nil {
+		text += ", " + string(r.Judged.Verdict)
+	}
+	return text + fmt.Sprintf(", %.1f s", r.Seconds)
 }

@@ -35,8 +35,8 @@ func ParseGate(text string) (Verdict, error) {
 
 // Judged is the short form of a Report.
 type Judged struct {
-	Verdict Verdict  `json:"verdict"`
-	Reasons []string `json:"reasons"`
+	Verdict Verdict  `json:"verdict"`                  // failed, poor, sound or passed
+	Reasons []string `json:"reasons"`                  // why
 	SQNR    *float64 `json:"output_sqnr_db,omitempty"` // the least of all outputs, in dB, at most 999
 	Cosine  *float64 `json:"output_cosine,omitempty"`  // the least of all outputs
 }
