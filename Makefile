@@ -27,7 +27,7 @@ GOLDEN := $(wildcard ../shared/golden)
 NUMBERS := ./internal/kernels ./internal/blocks ./formats/... ./int4 ./nvfp4 ./calib ./quality ./quantutil \
 	./internal/packing ./internal/lazy ./internal/quantize
 
-.PHONY: activations random-static fold fold-tasks verdicts honest help build test test-long test-all check test-go test-go-long onnxgo plain cross corpus oracle oracle-long browser release release-test module costs speed bench-agrees actionlint workflows site checksums fusion kernels kernels-next accuracy coverage bench inference optypes proto consumers fuzz crash race audit architecture api go-licenses licenses check-licenses reproducible schemas man seeds clean
+.PHONY: activations random-static fold fold-tasks verdicts honest help build test test-long test-all check test-go test-go-long onnxgo plain cross corpus oracle oracle-long browser release release-test module costs speed bench-agrees actionlint workflows site checksums fusion kernels kernels-next accuracy coverage bench inference optypes proto consumers fuzz crash batch race audit architecture api go-licenses licenses check-licenses reproducible schemas man seeds clean
 
 help:
 	@echo 'make build    bin/onnxquant, and bin/onnxquant-ort, with which verify runs ONNX Runtime'
@@ -71,6 +71,7 @@ help:
 	@echo 'make fuzz     every fuzz target for FUZZTIME=$(FUZZTIME) (in make test-all 10s), FUZZJOBS=$(FUZZJOBS) at a time'
 	@echo 'make commands COMMANDS=$(COMMANDS) commands on mutated models, the first case being SEED=$(SEED) (in make test-all 10000)'
 	@echo 'make crash    KILLS=$(KILLS) conversions killed, full disks, denied folders, races'
+	@echo 'make batch    1,000 models in four shards, killed 20 times; some minutes'
 	@echo 'make race     the Go tests under the race detector (needs a C compiler)'
 	@echo 'make audit    known vulnerabilities, where their database can be reached'
 	@echo 'make architecture  docs/architecture.md, from the imports and package docs'
@@ -314,6 +315,10 @@ seeds: corpus
 
 crash:
 	go test -count 1 -timeout 2h -v -run '^TestFault' ./cmd/onnxquant -fault.kills $(KILLS) -fault.side 1024
+
+# Batches that are killed.
+batch: build | $(VENV)/ready
+	ONNXQUANT=$(abspath $(BIN)) PATH=$(abspath $(VENV))/bin:$$PATH $(VENV)/bin/python -m pytest -q -n 0 -s -m '' --assert=plain test/oracle/test_batch.py
 
 # The processes that the command's tests start are as slow to begin as they are many.
 race:

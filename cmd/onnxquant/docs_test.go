@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"onnxquant/testmodels"
 )
 
 // Every command in the README and in docs runs: each line of a code block that begins with
@@ -108,6 +110,13 @@ func givenFiles(t *testing.T, root string) string {
 		t.Fatal(err)
 	}
 	if err := errors.Join(os.MkdirAll(filepath.Join(dir, "model", "onnx"), 0o777), os.Mkdir(filepath.Join(dir, "checkpoint"), 0o777)); err != nil {
+		t.Fatal(err)
+	}
+	mlp, err := testmodels.Build("mlp", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "models"), 0o777), mlp.Write(filepath.Join(dir, "models", "a.onnx"))); err != nil {
 		t.Fatal(err)
 	}
 	const bias = `{"blocks.0.n1.bias": {"dtype": "F32", "shape": [192], "data_offsets": [0, 768]}}`
