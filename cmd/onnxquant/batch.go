@@ -29,7 +29,7 @@ func (f *batchFlags) flagSet() *pflag.FlagSet {
 	fs.VarP(cli.NotNegative(&o.Jobs), "jobs", "j", "models at a time (default: one per CPU)")
 	fs.Var(cli.ByteCount{Value: &o.Memory, Least: leastMemory}, "memory",
 		"memory of all models in work, by an estimate: with less, fewer\nare in work (default: three quarters of what is free)")
-	fs.Var(shardValue{&o.Shard}, "shard", "do the share `I/N` of the jobs: 0/4 to 3/4 on four machines,\nwhich may write to one folder")
+	fs.Var(cli.PartOf{Index: &o.Shard.I, Of: &o.Shard.N}, "shard", "do the share `I/N` of the jobs: 0/4 to 3/4 on four machines,\nwhich may write to one folder")
 	o.Gate = verify.Failed
 	fs.Var(gateValue{&o.Gate}, "gate", "keep outputs out of OUTDIR whose verdict is worse than\n`VERDICT`, such as sound, also written 'verdict>=sound'\n(default failed: judge, but keep all)")
 	fs.BoolVar(&f.noGate, "no-gate", false, "do not judge outputs, which takes runs of the models")
@@ -40,13 +40,6 @@ func (f *batchFlags) flagSet() *pflag.FlagSet {
 	fs.BoolVarP(&f.help, "help", "h", false, cli.HelpUsage)
 	return fs
 }
-
-// shardValue is the value of --shard.
-type shardValue struct{ value *batch.Shard }
-
-func (s shardValue) Set(text string) (err error) { *s.value, err = batch.ParseShard(text); return err }
-func (s shardValue) String() string              { return "" }
-func (s shardValue) Type() string                { return "I/N" }
 
 func batchCommand() cli.Command {
 	return cli.Command{
@@ -127,7 +120,7 @@ func (f *batchFlags) finish(c *cli.Console, folder string) error {
 }
 
 // ofBatch lists flags of a conversion that a batch sets itself, or that are not for one model among many.
-var ofBatch = []string{"json", "quiet", "verbose", "dry-run", "help", "version", "report", "preset", "link", "gate", "attest"}
+var ofBatch = []string{"json", "quiet", "verbose", "dry-run", "help", "version", "report", "preset", "link", "gate", "attest", "calib-shard"}
 
 // jobFlags joins flags for all jobs with those of one, which count more. The result is sorted by name.
 func jobFlags(app *cli.App, all, own []string) ([]string, error) {

@@ -252,8 +252,8 @@ func (f *convertFlags) check() error {
 	if f.page != "" && f.dryRun {
 		return cli.Usagef("--report is about a finished conversion; --dry-run makes none")
 	}
-	if f.share.Of > 0 && (f.json || f.page != "") {
-		return cli.Usagef("--calib-shard makes no report for --json and --report")
+	if f.share.Of > 0 && (f.json || f.page != "" || f.gate != "" || f.attest != "") {
+		return cli.Usagef("--calib-shard writes no OUT, so nothing for --json, --report, --gate and --attest")
 	}
 	if f.attest != "" && f.dryRun {
 		return cli.Usagef("--attest is about a finished conversion; --dry-run makes none")

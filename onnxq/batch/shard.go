@@ -3,31 +3,11 @@ package batch
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 )
 
 // Shard is a share of the jobs: I of N, counted from 0. The zero value has all of them.
 type Shard struct{ I, N int }
-
-// mostShards bounds N.
-const mostShards = 1 << 20
-
-// ParseShard reads I/N, such as 0/4 for the first one of four.
-func ParseShard(text string) (Shard, error) {
-	i, n, _ := strings.Cut(text, "/")
-	var s Shard
-	var err error
-	if s.I, err = strconv.Atoi(i); err == nil {
-		s.N, err = strconv.Atoi(n)
-	}
-	if err != nil || s.N < 1 || s.N > mostShards || s.I < 0 || s.I >= s.N {
-		return Shard{}, errors.New("want I/N, such as 0/4 for the first one of four; the last one is 3/4")
-	}
-	return s, nil
-}
 
 // Has reports whether the share has the job whose output has this name. Each job is in one share of N. It does not depend on
 // the other jobs.
