@@ -24,6 +24,8 @@ type Content struct {
 	// Codes have a byte for each element, Scales a float32 for each block, and Zeros a byte for each block, in the order
 	// of the tensor. Codes and zero points of signed formats are two's complement.
 	Codes, Scales, Zeros io.ReaderAt
+
+	TensorScale float32 // multiplies the scales, in formats of two levels
 }
 
 // Of returns the codes of a content, or nil if it has none. Rounding to another type of floats keeps them.

@@ -13,17 +13,18 @@ import (
 	"onnxquant/spec"
 )
 
-// given returns the codes that the content of a weight has already, or nil if the weight is stored in another way.
-func given(w rewrite.Weight, as *quantize.Weight) *quantize.Found {
+// given gives a weight the codes that its content has already, unless it is stored in another way.
+func given(w rewrite.Weight, as *quantize.Weight) {
 	g, c := w.Given, w.Choice
 	plain := slices.Contains([]spec.Style{spec.DQ, spec.NBits, spec.QDQ}, c.Style) && !c.NBits.FloatZeros
 	scales := !c.ScaleType.Smaller() || c.ScaleType == spec.ScaleFloat16 && g.Half
 	rows := as.Inner == 1 && as.Outer == w.Shape[0] && g.Axis == 1
 	columns := as.Outer == 1 && as.Inner == w.Shape[1] && g.Axis == 0
 	if !plain || !scales || !rows && !columns || c.Format != g.Format || c.ZeroPoint != g.ZeroPoint || as.Block != g.Block {
-		return nil
+		return
 	}
-	return &quantize.Found{Codes: fixed{g.Codes}, Scales: fixed{g.Scales}, Zeros: fixed{g.Zeros}}
+	as.Found = &quantize.Found{Codes: fixed{g.Codes}, Scales: fixed{g.Scales}, Zeros: fixed{g.Zeros}}
+	as.TensorScale = g.TensorScale
 }
 
 // fixed is a part of a Found that is not written.

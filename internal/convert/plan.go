@@ -171,7 +171,7 @@ func (l planner) draft(except discover.Exceptions) (*Plan, error) {
 		if w.Layers != nil {
 			weight.Found = l.found.codes.of(w, weight)
 		} else if w.Given != nil {
-			weight.Found = given(w, weight)
+			given(w, weight)
 		}
 		p.weights = append(p.weights, weight)
 		p.contents = append(p.contents, quantize.Map(w.Tensors, write.Index))

@@ -17,13 +17,16 @@ import (
 // ScaledScales reports whether the scales have a scale, which FindTensorScales finds.
 func (w *Weight) ScaledScales() bool { return w.TwoLevel || w.steppedScales() }
 
+// seeksTensorScale reports whether the scale of the scales depends on the elements.
+func (w *Weight) seeksTensorScale() bool { return w.ScaledScales() && w.TensorScale == 0 }
+
 // steppedScales reports whether scales are stored as multiples of a step.
 func (w *Weight) steppedScales() bool { return w.ScaleType == dtype.Int8 || w.ScaleType == dtype.Uint8 }
 
 // TensorScaleBytes is the number of bytes that FindTensorScales reads.
 func (r *Run) TensorScaleBytes() (n int64) {
 	for _, t := range r.Tiles {
-		if t.ScaledScales() {
+		if t.seeksTensorScale() {
 			n += t.SourceBytes()
 		}
 	}
@@ -35,7 +38,7 @@ func (r *Run) TensorScaleBytes() (n int64) {
 func (r *Run) FindTensorScales(ctx context.Context, workers int, progress func(bytes int64)) error {
 	var tiles []int
 	for i, t := range r.Tiles {
-		if t.ScaledScales() {
+		if t.seeksTensorScale() {
 			tiles = append(tiles, i)
 		}
 	}
@@ -54,6 +57,10 @@ func (r *Run) FindTensorScales(ctx context.Context, workers int, progress func(b
 	}
 	for i, w := range r.Weights {
 		switch e := &whole[i]; {
+		case w.TensorScale != 0:
+			twoLevel := w.Codec.(nvfp4.Codec)
+			twoLevel.TensorScale = w.TensorScale
+			r.codecs[i], r.tensors[i] = twoLevel, w.TensorScale
 		case w.TwoLevel:
 			r.codecs[i], r.tensors[i], err = rescaled(w.Codec, e.peak)
 			if err != nil {

@@ -32,7 +32,8 @@ type Weight struct {
 	PositiveScales bool // no scale may be negative
 	FloatZeros     bool // zero points have the type and the layout of the scales
 
-	Found *Found // codes and scales found before the conversion, or nil
+	Found       *Found  // codes and scales found before the conversion, or nil
+	TensorScale float32 // scale of the scales of Found in formats of two levels; 0: that of the elements
 
 	Bits      int         // of a code
 	Offset    bool        // signed codes and zero points are stored unsigned, plus 2^(Bits-1)

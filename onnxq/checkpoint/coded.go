@@ -25,6 +25,7 @@ type codes struct {
 
 	codes, scales, zeros *lazy.Tensor // zeros may be nil
 	table                []float32    // values of the codes, or nil
+	whole                float32      // scale of the scales, which are E4M3 then; or 0
 	loose                *lazy.Tensor // the elements, where a format of ours does not have the codes: why says so
 	why                  string
 
@@ -123,7 +124,7 @@ func isFloat8(t dtype.DType) bool {
 // like reports whether two weights can be joined along their outputs and remain codes.
 func (q *codes) like(o *codes) bool {
 	return q.loose == nil && o.loose == nil && q.format == o.format && q.k == o.k && q.block == o.block && q.down == o.down &&
-		(q.zeros == nil) == (o.zeros == nil) && slices.Equal(q.table, o.table) && q.scales.DType == o.scales.DType
+		(q.zeros == nil) == (o.zeros == nil) && slices.Equal(q.table, o.table) && q.whole == o.whole && q.scales.DType == o.scales.DType
 }
 
 // alongside joins weights along their outputs.
@@ -176,8 +177,12 @@ func (q *codes) floats() *lazy.Tensor {
 	if q.table != nil {
 		of = lazy.LookedUp(q.table, of, dtype.Float32)
 	}
-	by, _ := lazy.MapBlocks(of.Shape, q.scales.Shape, axis, q.block)
-	return lazy.Dequantized(of, q.scales, q.zeros, by, dtype.Float32)
+	scales := q.scales
+	if q.whole != 0 {
+		scales = lazy.Dequantized(scales, lazy.Constant(q.whole, dtype.Float32), nil, lazy.OneScale, dtype.Float32)
+	}
+	by, _ := lazy.MapBlocks(of.Shape, scales.Shape, axis, q.block)
+	return lazy.Dequantized(of, scales, q.zeros, by, dtype.Float32)
 }
 
 // content returns the content of a tensor of the model, of type typ, which has the weight as [K,N] or [N,K].
@@ -190,7 +195,7 @@ func (q *codes) content(name string, typ dtype.DType, down bool) io.ReaderAt {
 		return lazy.Stored(typ, q.loose.Shape, e).Transposed([]int64{1, 0}).Stored
 	}
 	q = q.laid(down)
-	if typ != dtype.Float32 && typ != dtype.Float64 { // the scales of the output have the type of the weight
+	if typ != dtype.Float32 && typ != dtype.Float64 && q.whole == 0 { // the scales of the output have the type of the weight
 		rounded := *q
 		rounded.scales = lazy.Stored(typ, q.scales.Shape, &encoded{x: q.scales, typ: typ, name: name})
 		q = &rounded
@@ -200,7 +205,7 @@ func (q *codes) content(name string, typ dtype.DType, down bool) io.ReaderAt {
 		return elements
 	}
 	c := &coded.Content{
-		ReaderAt: elements, From: q.from, Format: q.format, Block: q.block, ZeroPoint: q.zeros != nil, Half: q.half, Axis: 1,
+		ReaderAt: elements, From: q.from, Format: q.format, Block: q.block, ZeroPoint: q.zeros != nil, Half: q.half, TensorScale: q.whole, Axis: 1,
 		Codes: q.codes.Stored, Scales: &encoded{x: q.scales, typ: dtype.Float32, name: name}, Zeros: noBytes{},
 	}
 	if down {

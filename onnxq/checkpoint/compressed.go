@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"onnxquant/formats/dtype"
+	"onnxquant/internal/kernels"
 	"onnxquant/internal/lazy"
 	"onnxquant/internal/shapes"
 	"onnxquant/nvfp4"
@@ -134,14 +135,15 @@ func (c *checkpoint) e2m1(q *codes, words, scales *tensor, by string, divides bo
 		one[0] = 1 / one[0]
 	}
 	q.format, q.n, q.k, q.block = spec.NVFP4, words.Shape[0], 2*words.Shape[1], nvfp4.BlockSize
-	q.why = "NVFP4, whose scale of scales is its own"
 	q.codes = lazy.Stored(dtype.Uint8, []int64{q.n, q.k}, &packed{r: words.content(), bits: 4, rows: q.n, cols: q.k, pitch: words.Shape[1]})
 	q.table = make([]float32, 16)
 	for i := range q.table {
 		q.table[i] = nvfp4.DecodeE2M1(byte(i))
 	}
-	all := lazy.Dequantized(scales.lazily(), lazy.Constant(one[0], dtype.Float32), nil, lazy.OneScale, dtype.Float32)
-	q.scales = lazy.Stored(dtype.Float32, scales.Shape, &encoded{x: all, typ: dtype.Float32, name: scales.Name})
+	if q.whole = one[0]; !(q.whole > 0) || !kernels.IsFinite(q.whole) || scales.Type != "F8_E4M3" {
+		return fmt.Errorf("want scales of type F8_E4M3 with a positive scale, not %s with %v", scales.Type, one[0])
+	}
+	q.scales = scales.lazily()
 	if want := shapes.DivideUp(q.k, q.block); scales.Shape[1] != want {
 		return fmt.Errorf("scales of shape %v: want %d for each row", scales.Shape, want)
 	}

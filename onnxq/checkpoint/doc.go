@@ -27,6 +27,6 @@
 //
 // Weights in codes of GPTQ, AWQ, compressed-tensors and bitsandbytes get contents of package coded: a conversion stores the codes,
 // scales and zero points as they are. packedDown, compressed, bytesScaled, tabled and rows127 say how they lie in the files.
-// Where no format of ONNX has the same values (MLX, NVFP4 with another scale of scales), they are decoded. Act-order becomes a
+// Where no format of ONNX has the same values (MLX), they are decoded. Act-order becomes a
 // Gather before the product: [Read] then changes the graph of the model.
 package checkpoint

@@ -160,7 +160,7 @@ KINDS = {
     "compressed-zp": (*compressed(4, 32, symmetric=False), TensorProto.UINT4), "compressed-8": (*compressed(8, 128), TensorProto.INT8),
     "compressed-bf16": (*compressed(4, 128, dtype=ml_dtypes.bfloat16), TensorProto.INT4), "int8": (*int8_rows(), TensorProto.INT8),
     "int8-zp": (*int8_rows(True), TensorProto.UINT8), "nf4": (*nf4(False), TensorProto.UINT4), "nf4-double": (*nf4(True), TensorProto.UINT4),
-    "bnb-int8": (bnb8, {}, TensorProto.INT8), "mlx": (*mlx(4, 32), None), "nvfp4": (*nvfp4(False), None), "nvfp4-modelopt": (*nvfp4(True), None),
+    "bnb-int8": (bnb8, {}, TensorProto.INT8), "mlx": (*mlx(4, 32), None), "nvfp4": (*nvfp4(False), TensorProto.FLOAT4E2M1), "nvfp4-modelopt": (*nvfp4(True), TensorProto.FLOAT4E2M1),
 }
 
 
