@@ -39,6 +39,36 @@ type piece struct {
 	name  string
 	plain *tensor
 	codes *codes
+
+	first, count int64 // rows of plain that it is; count 0: all
+}
+
+// shape is the shape in the checkpoint, of weights [N,K].
+func (p *piece) shape() []int64 {
+	if p.codes != nil {
+		return []int64{p.codes.n, p.codes.k}
+	}
+	return p.plain.Shape
+}
+
+// cut leaves the rows of a weight in codes that the piece is.
+func (p *piece) cut() error {
+	if p.codes == nil {
+		return nil
+	}
+	if p.codes.loose != nil {
+		return fmt.Errorf("tensor %s: a part of a weight with %s is not read", msg.Quote(p.name), p.codes.why)
+	}
+	q, axis := *p.codes, 0
+	if q.down {
+		axis = 1
+	}
+	q.n, q.codes, q.scales = p.count, q.codes.Sliced(axis, p.first, 1, p.count), q.scales.Sliced(axis, p.first, 1, p.count)
+	if q.zeros != nil {
+		q.zeros = q.zeros.Sliced(axis, p.first, 1, p.count)
+	}
+	p.codes = &q
+	return nil
 }
 
 // readers find weights in codes by the names of their tensors, which begin with the name of the module.

@@ -30,7 +30,7 @@ func (c *checkpoint) give(x *graph.Graph, v *graph.Value, parts []piece) ([]piec
 	}
 	var list []*lazy.Tensor
 	for _, p := range parts {
-		t, err := c.elements(p, typ)
+		t, err := c.elements(v, p, typ)
 		if err != nil {
 			return nil, fmt.Errorf("tensor %s: %w", msg.Quote(p.name), err)
 		}
@@ -84,8 +84,8 @@ func together(parts []piece) *codes {
 	return alongside(list)
 }
 
-// elements returns the elements of a piece in a type; of weights as [N,K].
-func (c *checkpoint) elements(p piece, typ dtype.DType) (*lazy.Tensor, error) {
+// elements returns the elements of a piece for v, in a type; of weights as [N,K].
+func (c *checkpoint) elements(v *graph.Value, p piece, typ dtype.DType) (*lazy.Tensor, error) {
 	if q := p.codes; q != nil {
 		return lazy.Stored(typ, []int64{q.n, q.k}, q.content(p.name, typ, false)), nil
 	}
@@ -93,7 +93,14 @@ func (c *checkpoint) elements(p piece, typ dtype.DType) (*lazy.Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return lazy.Stored(typ, p.plain.Shape, &encoded{x: t, typ: typ, name: p.name}), nil
+	if c.plusOne(v) {
+		t = t.Minus(lazy.Constant(-1, dtype.Float32), lazy.OneScale)
+	}
+	all := lazy.Stored(typ, p.plain.Shape, &encoded{x: t, typ: typ, name: p.name})
+	if p.count > 0 {
+		all = all.Sliced(0, p.first, 1, p.count)
+	}
+	return all, nil
 }
 
 // sumsOverFirst reports whether a product reads a value as [K,N].

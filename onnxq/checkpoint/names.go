@@ -1,9 +1,12 @@
 package checkpoint
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 
 	"onnxquant/internal/graph"
+	"onnxquant/internal/msg"
 	"onnxquant/rules"
 )
 
@@ -29,6 +32,30 @@ func (c *checkpoint) find(v *graph.Value, names *rules.Names) ([]piece, error) {
 			if parts, err := c.parts(try); parts != nil || err != nil {
 				return parts, err
 			}
+			part, err := c.partOf(try, v)
+			if err != nil {
+				return nil, err
+			}
+			if part != nil {
+				return []piece{*part}, nil
+			}
+		}
+	}
+	return c.tied(list)
+}
+
+// tied returns the embedding for the weight of a head that the checkpoint lacks: the two are one tensor then.
+func (c *checkpoint) tied(names []string) ([]piece, error) {
+	if !slices.Contains(names, "lm_head.weight") {
+		return nil, nil
+	}
+	for _, name := range spellings("model.embed_tokens.weight") {
+		p, err := c.piece(name)
+		if err != nil {
+			return nil, err
+		}
+		if p != nil {
+			return []piece{*p}, nil
 		}
 	}
 	return nil, nil
@@ -60,7 +87,7 @@ func spellings(name string) []string {
 
 // builder maps parts of names of onnxruntime-genai's model builder to those of checkpoints.
 var builder = strings.NewReplacer(
-	".MatMul.", ".", ".Add.", ".", ".attn.", ".self_attn.", ".layernorm.", ".norm.", "final_norm_layernorm", "norm",
+	".MatMul.", ".", ".Add.", ".", ".attn.", ".self_attn.", "_norm.layernorm.", "_norm.", ".layernorm.", ".norm.", "final_norm_layernorm", "norm",
 )
 
 // moduleNames are names of a weight by the module that it belongs to.
@@ -88,6 +115,37 @@ func moduleNames(v *graph.Value) (list []string) {
 
 // joined are modules that hold several: their weights follow each other along the outputs.
 var joined = map[string][]string{"qkv_proj": {"q_proj", "k_proj", "v_proj"}, "gate_up_proj": {"gate_proj", "up_proj"}}
+
+// partOf returns the part of a tensor of several modules, which follow each other along the outputs, that one module has.
+func (c *checkpoint) partOf(name string, v *graph.Value) (*piece, error) {
+	for whole, names := range joined {
+		for i, part := range names {
+			before, after, ok := strings.Cut(name, part+".")
+			if !ok {
+				continue
+			}
+			p, err := c.piece(before + whole + "." + after)
+			if p == nil || err != nil {
+				return nil, err
+			}
+			rows, dims := p.shape(), v.Tensor.GetDims()
+			count := dims[0] // of the part
+			if len(dims) == 2 && len(rows) == 2 && dims[0] == rows[1] {
+				count = dims[1]
+			}
+			behind := count * int64(len(names)-1-i) // k_proj and v_proj have one size, as gate_proj and up_proj have
+			p.first, p.count = max(rows[0]-behind-count, 0), count
+			if i == 0 {
+				p.first = 0
+			}
+			if len(rows) != len(dims) || rows[0] <= count || i > 0 && p.first == 0 {
+				return nil, fmt.Errorf("tensor %s of shape %v has no part of shape %v for %s", msg.Quote(p.name), rows, dims, msg.Quote(v.Path))
+			}
+			return p, p.cut()
+		}
+	}
+	return nil, nil
+}
 
 // parts returns the pieces that a joined tensor consists of, or nil.
 func (c *checkpoint) parts(name string) ([]piece, error) {

@@ -1,0 +1,133 @@
+package checkpoint_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"onnxquant/internal/testing/modeltest"
+	"onnxquant/onnxq"
+	"onnxquant/onnxq/checkpoint"
+)
+
+// reading is a model with one float tensor of that name, which a node of operator op reads.
+func reading(t *testing.T, op, name string, dims ...int64) *onnxq.Model {
+	t.Helper()
+	w := modeltest.Floats(name, dims...)
+	node := modeltest.Node(op, "y", "x w")
+	node.Input[1] = name
+	if strings.Contains(op, "Simplified") {
+		node.Domain = new("com.microsoft")
+	}
+	return modeltest.Open(t, modeltest.Write(t, modeltest.Model(modeltest.Tensors{w}, modeltest.Nodes{node})))
+}
+
+// checkpointOf writes a folder with tensors and a config.json.
+func checkpointOf(t *testing.T, config string, list ...stored) string {
+	t.Helper()
+	folder := t.TempDir()
+	write(t, filepath.Join(folder, "model.safetensors"), list...)
+	if err := os.WriteFile(filepath.Join(folder, "config.json"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return folder
+}
+
+func plus(x []float32, y float32) []float32 {
+	z := make([]float32, len(x))
+	for i := range x {
+		z[i] = x[i] + y
+	}
+	return z
+}
+
+// Norms of onnxruntime-genai's model builder and of other exports, of models whose norms multiply by 1 + weight.
+func TestNorms(t *testing.T) {
+	w := ramp(16)
+	for _, c := range []struct {
+		op, name, in, model string
+		want                []float32
+	}{
+		{"SimplifiedLayerNormalization", "model.layers.3.input_layernorm.weight", "model.layers.3.input_layernorm.weight", "llama", w},
+		{"SimplifiedLayerNormalization", "model.layers.3.input_layernorm.weight", "model.layers.3.input_layernorm.weight", "gemma2", plus(w, 1)},
+		{"Mul", "model.layers.3.input_layernorm.weight", "model.layers.3.input_layernorm.weight", "gemma2", w},
+		{"SimplifiedLayerNormalization", "model.layers.3.attn.q_norm.layernorm.weight", "model.layers.3.self_attn.q_norm.weight", "qwen3", w},
+		{"SimplifiedLayerNormalization", "model.layers.3.attn.k_norm.layernorm.weight", "model.layers.3.self_attn.k_norm.weight", "gemma3_text", plus(w, 1)},
+		{"SimplifiedLayerNormalization", "model.layers.4.final_norm_layernorm.weight", "model.norm.weight", "nemotron", plus(w, 1)},
+		{"SimplifiedLayerNormalization", "model.layers.4.final_norm_layernorm.weight", "model.norm.weight", "gemma4", w},
+	} {
+		m := reading(t, c.op, c.name, 16)
+		folder := checkpointOf(t, `{"model_type": "`+c.model+`"}`, floats(c.in, w, 16))
+		if _, err := checkpoint.Read(m, folder, nil); err != nil {
+			t.Errorf("%s of %s: %v", c.name, c.model, err)
+			continue
+		}
+		if got := content(t, m, c.name); !same(got, c.want) {
+			t.Errorf("%s of %s: %v", c.name, c.model, got[:4])
+		}
+	}
+}
+
+// A head that the checkpoint lacks is the embedding.
+func TestTiedHead(t *testing.T) {
+	m := reading(t, "MatMul", "lm_head.MatMul.weight", 8, 20)
+	folder := checkpointOf(t, `{}`, floats("model.embed_tokens.weight", ramp(160), 20, 8))
+	if _, err := checkpoint.Read(m, folder, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := content(t, m, "lm_head.MatMul.weight"); !same(got, turned(ramp(160), 20, 8)) {
+		t.Errorf("%v", got[:8])
+	}
+}
+
+// A module of the model may be a part of one of the checkpoint, as in phi3.
+func TestPartsOfJoined(t *testing.T) {
+	const k = 8
+	qkv, up := ramp(24*k), ramp(20*k)
+	list := []stored{
+		floats("model.layers.0.self_attn.qkv_proj.weight", qkv, 24, k), floats("model.layers.0.self_attn.qkv_proj.bias", ramp(24), 24),
+		floats("model.layers.0.mlp.gate_up_proj.weight", up, 20, k),
+	}
+	for _, c := range []struct {
+		op, name    string
+		first, rows int
+	}{
+		{"MatMul", "attn.q_proj.MatMul.weight", 0, 16}, {"MatMul", "attn.k_proj.MatMul.weight", 16, 4}, {"MatMul", "attn.v_proj.MatMul.weight", 20, 4},
+		{"MatMul", "mlp.gate_proj.MatMul.weight", 0, 10}, {"MatMul", "mlp.up_proj.MatMul.weight", 10, 10},
+	} {
+		name := "model.layers.0." + c.name
+		m := reading(t, c.op, name, k, int64(c.rows))
+		if _, err := checkpoint.Read(m, checkpointOf(t, `{}`, list...), nil); err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		all := qkv
+		if strings.Contains(name, "mlp") {
+			all = up
+		}
+		if got := content(t, m, name); !same(got, turned(all[c.first*k:(c.first+c.rows)*k], c.rows, k)) {
+			t.Errorf("%s: other elements", name)
+		}
+	}
+	name := "model.layers.0.attn.k_proj.Add.bias"
+	m := reading(t, "Add", name, 4)
+	if _, err := checkpoint.Read(m, checkpointOf(t, `{}`, list...), nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := content(t, m, name); !same(got, ramp(24)[16:20]) {
+		t.Errorf("bias %v", got)
+	}
+
+	// Codes have parts, too.
+	coded, want := gptq("model.layers.0.mlp.gate_up_proj", 32, 16, 16, func(n int) int { return 1 + n%15 })
+	name = "model.layers.0.mlp.up_proj.MatMul.weight"
+	m = reading(t, "MatMul", name, 16, 16)
+	w, err := checkpoint.Read(m, checkpointOf(t, `{}`, coded...), nil)
+	if err != nil || w.Coded["GPTQ"] != 1 {
+		t.Fatalf("%+v, %v", w, err)
+	}
+	if got := content(t, m, name); !same(got, turned(want[16*16:], 16, 16)) {
+		t.Errorf("%v", got[:8])
+	}
+}
