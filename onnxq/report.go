@@ -113,6 +113,9 @@ type StaticActivations struct {
 
 	Balance *BalancedChannels `json:"balance,omitempty"` // nil: no activation can have factors of channels
 
+	EightBits *OutputLoss `json:"loss_8_bits,omitempty"` // with weights of 8 bits, if they have 7 because of that
+	SevenBits *OutputLoss `json:"loss_7_bits,omitempty"`
+
 	Loss    OutputLoss `json:"loss"`          // of the output
 	All     OutputLoss `json:"loss_all"`      // if all have codes
 	Weights OutputLoss `json:"loss_weights"`  // of codes for weights alone, if that was measured

@@ -25,27 +25,25 @@ import (
 // scaled with them.
 func (s *static) balance(ctx context.Context) error {
 	f := s.fit
-	if f.Options.NoBalance {
+	if f.Options.NoBalance || s.held == nil {
 		return nil
 	}
 	b := &balancing{static: s}
 	if err := b.find(ctx); err != nil || len(b.chosen) == 0 {
 		return err
 	}
-	held, err := s.heldOut(ctx)
-	if err != nil || held == nil {
-		return err
-	}
-	defer held.Close()
-	before, err := held.lossOfOutput(ctx, s.model, f.Options)
+	before, err := s.lossOfAll(ctx)
 	if err != nil {
 		return err
 	}
 	f.Balance.Before, f.Balance.After = &before, &before
 	for n := len(b.chosen); n > 0 && f.Balance.Places == 0; n /= 4 {
-		if err := b.try(ctx, held, b.chosen[:n]); err != nil {
+		if err := b.try(ctx, b.chosen[:n]); err != nil {
 			return err
 		}
+	}
+	if f.Balance.Places > 0 {
+		return s.rest(ctx) // more ranges may be too coarse for codes
 	}
 	return nil
 }
@@ -179,7 +177,7 @@ func codesOf(t *actpairs.Tensor) equalize.Weight {
 }
 
 // try measures the outputs with some factors, and keeps them if they are better.
-func (b *balancing) try(ctx context.Context, held *Sensitivity, list []chosen) error {
+func (b *balancing) try(ctx context.Context, list []chosen) error {
 	exponents := map[string][]int8{}
 	options := b.fit.Options
 	options.Ranges = options.Ranges.Clone()
@@ -193,13 +191,13 @@ func (b *balancing) try(ctx context.Context, held *Sensitivity, list []chosen) e
 	if err != nil {
 		return err
 	}
-	after, err := held.lossOfOutput(ctx, m, options)
+	after, err := b.held.lossOfOutput(ctx, m, options)
 	if err != nil || !(after.Damage < b.fit.Balance.Before.Damage) {
 		return err
 	}
 	options.Balance = exponents
 	b.fit.Options, b.static.model = options, m
-	b.fit.Balance.Places, b.fit.Balance.After = len(list), &after
+	b.fit.Balance.Places, b.fit.Balance.After, b.static.loss = len(list), &after, &after
 	return nil
 }
 

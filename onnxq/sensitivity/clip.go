@@ -40,7 +40,7 @@ func (s *static) clip(ctx context.Context) error {
 	if err != nil || len(c.units) == 0 {
 		return err
 	}
-	path, remove, err := switched(ctx, s.held.graph, groups)
+	path, remove, err := switched(ctx, s.model.Graph(), groups)
 	if err != nil {
 		return err
 	}
@@ -234,7 +234,7 @@ func (c *clips) options(o onnxq.Options, methods []int) (onnxq.Options, map[stri
 // one method, or the chosen ones.
 func (s *static) keepClips(ctx context.Context, c *clips) error {
 	given := s.fit.Options
-	whole, err := s.held.lossOfOutput(ctx, s.model, given)
+	whole, err := s.lossOfAll(ctx)
 	if err != nil {
 		return err
 	}
@@ -252,7 +252,7 @@ func (s *static) keepClips(ctx context.Context, c *clips) error {
 		}
 		if loss.Damage < least {
 			least = loss.Damage
-			s.fit.Options, s.fit.Clipped, s.fit.MinMax = o, counts, &whole
+			s.fit.Options, s.fit.Clipped, s.fit.MinMax, s.loss = o, counts, &whole, &loss
 			o.Ranges.Method += ", clipped"
 			s.fit.Method = o.Ranges.Method
 		}

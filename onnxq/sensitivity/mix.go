@@ -17,8 +17,8 @@ import (
 	"onnxquant/onnxq"
 )
 
-// leaveFloat finds the activations that stay in float.
-func (s *Sensitivity) leaveFloat(ctx context.Context, m *onnxq.Model, f *StaticFit) error {
+// leaveFloat finds the activations that stay in float. all is the loss with all of them in codes.
+func (s *Sensitivity) leaveFloat(ctx context.Context, m *onnxq.Model, f *StaticFit, all onnxq.OutputLoss) error {
 	p, err := m.Plan(f.Options)
 	if err != nil {
 		return err
@@ -28,9 +28,7 @@ func (s *Sensitivity) leaveFloat(ctx context.Context, m *onnxq.Model, f *StaticF
 	for _, v := range p.Stages().Static().Coarse {
 		f.Coarse = append(f.Coarse, v.Path)
 	}
-	if f.All, err = s.lossOfOutput(ctx, m, f.Options); err != nil {
-		return err
-	}
+	f.All = all
 	if !f.Limits.given() && !slices.ContainsFunc(s.outputs, func(o output) bool { return o.kind != numbers }) {
 		f.Limit = DefaultNumbersLimit
 	}
@@ -46,7 +44,7 @@ func (s *Sensitivity) leaveFloat(ctx context.Context, m *onnxq.Model, f *StaticF
 	if f.settle(f.All); f.Met {
 		return nil
 	}
-	path, remove, err := switched(ctx, s.graph, groups)
+	path, remove, err := switched(ctx, m.Graph(), groups)
 	if err != nil {
 		return err
 	}

@@ -55,13 +55,12 @@ type Sensitivity struct {
 	path    string // of the model, or of a copy
 	folder  string // of the copy, or ""
 	opts    calibrate.Options
-	model   *modelfile.Model
+	model   *modelfile.Model // nil for Static
 	engine  *observe.Engine
 	session execute.Session
 	outputs []output
-	all     bool         // the outputs are all of a floating-point type, for loss
-	failed  error        // of a model that the runtime could not run
-	graph   *graph.Graph // of the model, for Static
+	all     bool  // the outputs are all of a floating-point type, for loss
+	failed  error // of a model that the runtime could not run
 	states  []synth.Pair
 	chain   samples // with states that are carried, see link
 
@@ -139,7 +138,9 @@ func (s *Sensitivity) Close() {
 	if s.session != nil {
 		s.session.Close()
 	}
-	s.model.Close()
+	if s.model != nil {
+		s.model.Close()
+	}
 	if s.folder != "" {
 		os.RemoveAll(s.folder)
 	}
@@ -185,6 +186,9 @@ func all(g *onnxpb.GraphProto) []output {
 	for _, n := range g.GetNode() {
 		for _, name := range n.Output {
 			makers[name] = n.GetOpType()
+			if (graph.IsOperator(n, "Identity") || graph.IsOperator(n, "Cast")) && len(n.Input) == 1 {
+				makers[name] = makers[n.Input[0]]
+			}
 		}
 	}
 	var all []output

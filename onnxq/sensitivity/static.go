@@ -40,7 +40,7 @@ func Static(ctx context.Context, path string, o onnxq.Options, opts calibrate.Op
 		s.fit.Limit = DefaultLimit
 	}
 	defer s.close()
-	for _, step := range []func(context.Context) error{s.open, s.ranges, s.balance, s.rest, s.run, s.clip, s.mix} {
+	for _, step := range []func(context.Context) error{s.open, s.ranges, s.rest, s.run, s.narrow, s.balance, s.clip, s.mix} {
 		if err := step(ctx); err != nil {
 			return nil, err
 		}
@@ -56,6 +56,7 @@ type static struct {
 	model *onnxq.Model
 	held  *Sensitivity // the float model's outputs; nil if none can be compared
 	fit   *StaticFit
+	loss  *onnxq.OutputLoss // with the options of the fit, and all activations in codes; nil if it is not known
 }
 
 func (s *static) close() {
@@ -141,7 +142,14 @@ func (s *static) rest(context.Context) error {
 			names = append(names, t.Name)
 		}
 	}
-	return decode8(o, names)
+	before := o.Precision
+	if err := decode8(o, names); err != nil {
+		return err
+	}
+	if o.Precision != before {
+		s.loss = nil
+	}
+	return nil
 }
 
 // unreached reports whether a reason to stay in float is about activations.
@@ -202,25 +210,37 @@ func (s *static) mix(ctx context.Context) error {
 	if s.held == nil {
 		return nil
 	}
-	return s.held.leaveFloat(ctx, s.model, s.fit)
+	all, err := s.lossOfAll(ctx)
+	if err != nil {
+		return err
+	}
+	return s.held.leaveFloat(ctx, s.model, s.fit, all)
+}
+
+// lossOfAll is the loss on held-out samples if all activations have codes.
+func (s *static) lossOfAll(ctx context.Context) (onnxq.OutputLoss, error) {
+	if s.loss == nil {
+		loss, err := s.held.lossOfOutput(ctx, s.model, s.fit.Options)
+		if err != nil {
+			return loss, err
+		}
+		s.loss = &loss
+	}
+	return *s.loss, nil
 }
 
 // heldOut runs the float model on all samples. It returns nil if no output can be compared.
 func (s *static) heldOut(ctx context.Context) (held *Sensitivity, err error) {
 	held = &Sensitivity{path: s.path, opts: s.data, engine: s.all.Engine(), all: true}
-	float, err := s.float()
-	if err != nil {
-		return nil, err
-	}
-	held.graph, held.model = float.Graph(), float.Graph().File
-	if held.outputs = all(held.model.Proto.GetGraph()); len(held.outputs) == 0 {
-		return nil, held.model.Close()
+	m := s.model.Graph().File
+	if held.outputs = all(m.Proto.GetGraph()); len(held.outputs) == 0 {
+		return nil, nil
 	}
 	if held.session, err = held.engine.Open(ctx, s.path); err == nil {
 		err = held.run(s.all)
 	}
 	if err == nil {
-		held.states = synth.Carried(held.model)
+		held.states = synth.Carried(m)
 		err = held.link(ctx)
 	}
 	if held.session != nil { // its process takes memory

@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from command import onnxquant
-from runtime import REDUCED, session
+from runtime import REDUCED, SATURATES, relative_error, session
 
 WIDTH, STATE = 64, 48
 
@@ -74,3 +74,27 @@ def test_branches_and_states(model, tmp_path):
     for first in (True, False):
         a, b = (runs(p, 300, seed=2, first=first)[1] for p in (model, out))
         assert np.mean((a > 0.5) == (b > 0.5)) >= 0.98
+
+
+@pytest.mark.skipif(not SATURATES, reason="sums of products fit here")
+def test_weights_of_seven_bits(tmp_path):
+    """Where sums of products of 8-bit codes overflow, weights get 7 bits; --format int8 keeps 8, and its outputs are far off."""
+    rng = np.random.default_rng(3)
+    w = [(np.sign(rng.normal(size=shape)) + 0.4).astype(np.float32) for shape in ((64, 64), (64, 8))]
+    nodes = [helper.make_node("MatMul", ["x", "w0"], ["a"]), helper.make_node("Relu", ["a"], ["b"]), helper.make_node("MatMul", ["b", "w1"], ["y"])]
+    tensor = helper.make_tensor_value_info
+    graph = helper.make_graph(nodes, "g", [tensor("x", TensorProto.FLOAT, ["n", 64])], [tensor("y", TensorProto.FLOAT, ["n", 8])],
+                              [numpy_helper.from_array(v, f"w{i}") for i, v in enumerate(w)])
+    plain, data, unseen = tmp_path / "in.onnx", tmp_path / "x.npz", rng.uniform(0.7, 1, (16, 64)).astype(np.float32)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), plain)
+    np.savez(data, x=rng.uniform(0.7, 1, (32, 64)).astype(np.float32))
+    errors = {}
+    for flags in ((), ("--format", "int8")):
+        out = tmp_path / f"out{len(flags)}.onnx"
+        r = onnxquant("--json", "--activations", "static", "--calib", data, *flags, "--min-sqnr", 0, "--allow-fallback", plain, out)
+        assert r.status == 0, r.stderr
+        found = json.loads(r.stdout)["plan"]["static_activations"]
+        assert bool(flags) != ("loss_7_bits" in found)
+        want, got = (session(p).run(None, {"x": unseen})[0] for p in (plain, out))
+        errors[flags] = relative_error([got], [want])
+    assert errors[()] < 0.05 < 0.2 < errors["--format", "int8"], errors

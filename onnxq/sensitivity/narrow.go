@@ -1,0 +1,41 @@
+package sensitivity
+
+import (
+	"context"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/cpu"
+
+	"onnxquant/onnxq"
+	"onnxquant/spec"
+)
+
+// overflow reports whether ONNX Runtime has 16 bits for a sum of two products of 8-bit codes here, which is not enough: on x86
+// processors without VNNI.
+var overflow = runtime.GOARCH == "amd64" && !cpu.X86.HasAVX512VNNI && !cpu.X86.HasAVXVNNI
+
+// narrow gives weights codes of 7 bits where sums of products overflow, unless the outputs of held-out samples lose more then.
+// Few samples show overflows, but one that does can have another result.
+func (s *static) narrow(ctx context.Context) error {
+	o := s.fit.Options
+	if !overflow || s.held == nil || s.held.engine.IsGo() || o.ReduceRange || o.Format != "" || !runsHere(o) {
+		return nil
+	}
+	eight, err := s.lossOfAll(ctx)
+	if err != nil {
+		return err
+	}
+	o.ReduceRange = true
+	seven, err := s.held.lossOfOutput(ctx, s.model, o)
+	if err != nil || seven.Damage > eight.Damage {
+		return err
+	}
+	s.fit.Options, s.fit.EightBits, s.fit.SevenBits, s.loss = o, &eight, &seven, &seven
+	return nil
+}
+
+// runsHere reports whether the converted model computes with codes of 8 bits on the processor of this machine.
+func runsHere(o onnxq.Options) bool {
+	return (o.Target == "" || o.Target == spec.Portable || o.Target == spec.ORT) && !strings.HasSuffix(string(o.ActivationType), "16")
+}
