@@ -42,6 +42,21 @@ const defaultMaxError = 0.1
 // within this size. With both, an output that exceeds MaxSize is an error. Each candidate
 // takes one pass over the weights, in bounded memory.
 func Model(ctx context.Context, m *onnxq.Model, opts Options) (*Analysis, error) {
+	a, err := measured(ctx, m, opts)
+	if err != nil {
+		return nil, err
+	}
+	if a.MaxError > 0 || a.MaxSize > 0 {
+		if err := a.recommend(ctx); err != nil {
+			return nil, err
+		}
+	}
+	a.countRecord()
+	return &a.Analysis, nil
+}
+
+// measured measures the candidates, and recommends nothing.
+func measured(ctx context.Context, m *onnxq.Model, opts Options) (*analyzer, error) {
 	if err := m.Ready(ctx); err != nil {
 		return nil, err
 	}
@@ -69,13 +84,7 @@ func Model(ctx context.Context, m *onnxq.Model, opts Options) (*Analysis, error)
 	}
 	a.total()
 	a.frontier()
-	if a.MaxError > 0 || a.MaxSize > 0 {
-		if err := a.recommend(ctx); err != nil {
-			return nil, err
-		}
-	}
-	a.countRecord()
-	return &a.Analysis, nil
+	return a, nil
 }
 
 // analyzer is the state of Model.

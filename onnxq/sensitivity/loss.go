@@ -26,10 +26,10 @@ var ErrLimit = errors.New("the limit does not hold")
 func (l Limits) given() bool { return l.KL != nil || l.SQNR != nil || l.Drop != nil }
 
 // hold reports whether the limits hold.
-func (l Limits) hold(x onnxq.OutputLoss) bool { return l.broken(x) == "" }
+func (l Limits) hold(x onnxq.OutputLoss) bool { return l.Broken(x) == "" }
 
-// broken lists the limits that do not hold, with what was reached.
-func (l Limits) broken(x onnxq.OutputLoss) string {
+// Broken lists the limits that do not hold, with what was reached; "" if all hold.
+func (l Limits) Broken(x onnxq.OutputLoss) string {
 	var all []string
 	check := func(limit, value *float64, sign float64, format string) {
 		if limit != nil && value != nil && !(sign*(*value) <= sign*(*limit)) {
@@ -49,8 +49,8 @@ func (l Limits) broken(x onnxq.OutputLoss) string {
 	return strings.Join(all, ", ")
 }
 
-// measurable returns an error if a limit is about outputs that the model does not have.
-func (l Limits) measurable(x onnxq.OutputLoss) error {
+// Measurable returns an error if a limit is about outputs that the model does not have.
+func (l Limits) Measurable(x onnxq.OutputLoss) error {
 	switch {
 	case l.KL != nil && x.KL == nil:
 		return errors.New("--max-kl: no output has distributions; --min-sqnr limits the error of any output")
@@ -58,6 +58,13 @@ func (l Limits) measurable(x onnxq.OutputLoss) error {
 		return errors.New("--max-drop: no output has decisions; --min-sqnr limits the error of any output")
 	}
 	return nil
+}
+
+// Losses returns a function that compares the outputs of runs, all outputs of the model in their order, with those of the
+// float model m. Only packages of this module can use its types.
+func Losses(m *onnxq.Model) (loss func(want, got [][]*execute.Tensor) onnxq.OutputLoss, outputs []string) {
+	s := &Sensitivity{outputs: all(m.Graph().File.Proto.GetGraph()), all: true}
+	return s.loss, s.names()
 }
 
 // loss compares the outputs of samples with those of the float model.

@@ -32,7 +32,7 @@ func (s *Sensitivity) leaveFloat(ctx context.Context, m *onnxq.Model, f *StaticF
 	if !f.Limits.given() && !slices.ContainsFunc(s.outputs, func(o output) bool { return o.kind != numbers }) {
 		f.Limit = DefaultNumbersLimit
 	}
-	if err := f.Limits.measurable(f.All); err != nil {
+	if err := f.Limits.Measurable(f.All); err != nil {
 		return err
 	}
 	if f.settle(f.All); f.Met || len(groups) == 0 {
@@ -81,7 +81,7 @@ func (f *StaticFit) unmet() error {
 	if f.Met || !f.Limits.given() {
 		return nil
 	}
-	reached := f.Limits.broken(f.Loss)
+	reached := f.Limits.Broken(f.Loss)
 	if f.Options.AllowFallback {
 		f.Warnings = append(f.Warnings, fmt.Sprintf("the limits do not hold: OUT has %s, with %s in float", reached, english.Plural(len(f.Float), "activation", "")))
 		return nil

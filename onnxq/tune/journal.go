@@ -1,0 +1,81 @@
+package tune
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// journal keeps trials in a file of JSON lines. What a trial depends on is its key: the model, the data, the judge, and the
+// version of the program. Trials with other keys, and a line that was cut, are not read.
+type journal struct {
+	path   string
+	key    string
+	trials map[string]Trial // by their flags
+}
+
+// entry is a line.
+type entry struct {
+	Key   string `json:"key"`
+	Trial Trial  `json:"trial"`
+}
+
+const journalName = "trials.jsonl"
+
+func openJournal(folder string, key ...string) (*journal, error) {
+	sum := sha256.Sum256([]byte(strings.Join(key, "\x00")))
+	j := &journal{path: filepath.Join(folder, journalName), key: hex.EncodeToString(sum[:16]), trials: map[string]Trial{}}
+	f, err := os.Open(j.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return j, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var e entry
+		if json.Unmarshal(lines.Bytes(), &e) == nil && e.Key == j.key {
+			e.Trial.Kept = true
+			j.trials[flagsKey(e.Trial.Flags)] = e.Trial
+		}
+	}
+	return j, lines.Err()
+}
+
+func flagsKey(flags []string) string { return strings.Join(flags, "\x00") }
+
+// kept returns the trial of an earlier search.
+func (j *journal) kept(flags []string) (Trial, bool) {
+	t, ok := j.trials[flagsKey(flags)]
+	return t, ok
+}
+
+// add writes a trial behind the others. A line that a crash cut ends first.
+func (j *journal) add(t Trial) error {
+	raw, err := json.Marshal(entry{j.key, t})
+	if err != nil {
+		return err
+	}
+	j.trials[flagsKey(t.Flags)] = t
+	f, err := os.OpenFile(j.path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o666)
+	if err != nil {
+		return err
+	}
+	if size, err := f.Seek(0, 2); err == nil && size > 0 {
+		var last [1]byte
+		if _, err := f.ReadAt(last[:], size-1); err == nil && last[0] != '\n' {
+			raw = append([]byte{'\n'}, raw...)
+		}
+	}
+	_, err = f.Write(append(raw, '\n'))
+	return errors.Join(err, f.Close())
+}

@@ -1,0 +1,115 @@
+package tune
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Score is a program of the user that judges a model. Command is a line for the shell, in which {} stands for the path of
+// the model. The last line that it prints ends with a number.
+type Score struct {
+	Command       string
+	LowerIsBetter bool
+	Timeout       time.Duration // of a run; 0: DefaultScoreTimeout
+
+	// Final, if not "", judges the winner at the end, on data that Command does not use.
+	Final string
+}
+
+// DefaultScoreTimeout is the time that a run of the user's program may take.
+const DefaultScoreTimeout = 10 * time.Minute
+
+// Judge implements Judge.
+func (s *Score) Judge(ctx context.Context, path string, final bool) (q Quality, err error) {
+	command := s.Command
+	if final && s.Final != "" {
+		command = s.Final
+	}
+	limit := s.Timeout
+	if limit <= 0 {
+		limit = DefaultScoreTimeout
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the score command was stopped after %v; --score-timeout lets it take more", limit))
+	defer cancel()
+	printed, err := run(ctx, shell(ctx, command, path))
+	if ctx.Err() != nil {
+		return q, context.Cause(ctx)
+	}
+	if err != nil {
+		return q, fmt.Errorf("the score command failed (%w)%s", err, said(printed.stderr))
+	}
+	score, err := number(printed.stdout)
+	if err != nil {
+		return q, fmt.Errorf("the score command %w%s", err, said(printed.stderr))
+	}
+	return Quality{Score: &score}, nil
+}
+
+func said(stderr []byte) string {
+	if line := lastLine(stderr); line != "" {
+		return ": " + line
+	}
+	return ""
+}
+
+// number is at the end of the last line of a text.
+func number(text []byte) (float64, error) {
+	line := lastLine(text)
+	if line == "" {
+		return 0, errors.New("printed nothing; its last line must be a number")
+	}
+	words := strings.Fields(line)
+	v, err := strconv.ParseFloat(strings.TrimSuffix(words[len(words)-1], "%"), 64)
+	if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
+		return 0, fmt.Errorf("printed %.80q at last, which does not end with a number", line)
+	}
+	return v, nil
+}
+
+// lastLine is the last line of a text that is not empty.
+func lastLine(text []byte) string {
+	lines := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
+	return strings.TrimSpace(string(lines[len(lines)-1]))
+}
+
+// withPath puts a path into a command.
+func withPath(command, path string) string {
+	if !strings.Contains(command, "{}") {
+		return command + " " + path
+	}
+	return strings.ReplaceAll(command, "{}", path)
+}
+
+// printed is what a program printed.
+type printed struct{ stdout, stderr []byte }
+
+// grace is the time that a program has to clean up when it is told to end.
+const grace = 5 * time.Second
+
+// run runs a command of grouped, and ends all that it started.
+func run(ctx context.Context, cmd *exec.Cmd) (printed, error) {
+	var stdout, stderr tail
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &stdout, &stderr, grace
+	err := cmd.Run()
+	killGroup(cmd)
+	return printed{stdout, stderr}, err
+}
+
+// tail keeps the end of what is written.
+type tail []byte
+
+func (t *tail) Write(p []byte) (int, error) {
+	const most = 1 << 16
+	*t = append(*t, p...)
+	if n := len(*t); n > 2*most {
+		*t = append((*t)[:0], (*t)[n-most:]...)
+	}
+	return len(p), nil
+}

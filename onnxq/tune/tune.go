@@ -1,0 +1,152 @@
+// Package tune finds the settings of a conversion that reach a goal: the smallest, the fastest or the most exact model
+// whose outputs, or whose score by a program of the user, stay within a limit.
+//
+//	opts := tune.Options{Data: []string{"data.npz"}, Make: tune.Program("onnxquant")}
+//	opts.Goal.MaxDrop = &tune.Drop{Amount: 0.01, Relative: true}
+//	result, err := tune.Search(ctx, "in.onnx", "out.onnx", opts)
+//
+// [Search] gets the path of a float model, which it only reads, and writes the model that it chooses. The caller owns the
+// [Result].
+//
+// A candidate is a list of flags of the command onnxquant, so the command line that makes the same bytes again is part of
+// the result. A process of its own makes each candidate: that takes the same way as the user's command, frees all memory,
+// and can be ended when the time is over.
+//
+// candidates.go lists the candidates, and plans them: that gives sizes without converting anything. weigh.go adds mixes of
+// formats, by what each weight alone does to the outputs, and estimates of the loss of each candidate. belief.go says how
+// likely a candidate with such a loss reaches the goal, by those that were tried. search.go takes the one that promises
+// most, makes it and measures it, until none promises anything. judge.go measures outputs, score.go runs the user's
+// program. The samples are divided: some calibrate, some choose, and some only judge the winner at the end.
+package tune
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"onnxquant/internal/msg"
+	"onnxquant/spec"
+)
+
+// Maker makes a model by the arguments of a command line of onnxquant: flags, the input, the output.
+type Maker func(ctx context.Context, args []string) error
+
+// Judge measures what a model does. With final, it does so on samples that it uses for nothing else, if it has such.
+type Judge interface {
+	Judge(ctx context.Context, path string, final bool) (Quality, error)
+}
+
+// Options are the options of Search.
+type Options struct {
+	Goal Goal
+
+	Data    []string // files and folders with samples, as in package onnxq/calibrate; or empty, with Score or Judge
+	Samples int      // that are used of Data, in all; 0: DefaultSamples
+	Library string   // ONNX Runtime's shared library; "": search the usual places
+
+	Score   *Score // the user's program; nil: the outputs are compared
+	Judge   Judge  // replaces both, if it is not nil
+	Make    Maker
+	Version string // of what Make runs: results of another version are not used again
+
+	// Settings that all candidates have.
+	Target           spec.Target
+	Ops              []string // default: all
+	Include, Exclude []string
+	Threads          int // of conversions and of measured runs; 0: one per CPU, and one for runs
+
+	Try    []Kind        // kinds of candidates; empty: all
+	Budget time.Duration // 0: none
+	Most   int           // candidates that are made; 0: DefaultMost
+	Jobs   int           // candidates that are made and judged at the same time; 0: 1
+
+	// Work is a folder that keeps results: a search with the same inputs goes on from there. "": a temporary one.
+	Work string
+
+	DryRun        bool // only list the candidates
+	AllowFallback bool // write the best candidate also if none reaches the goal
+	Force         bool // replace OUT also if it is read-only or a file of another kind
+
+	Tried    func(Trial)                     // called after each candidate; or nil
+	Progress func(stage string, done, n int) // 0 of 0: unknown; or nil
+}
+
+// The defaults of Options.
+const (
+	DefaultSamples = 256
+	DefaultMost    = 24
+)
+
+// ErrGoal is wrapped by the error that no candidate reaches the goal.
+var ErrGoal = errors.New("the goal is not reached")
+
+// check returns an error about contradictory options.
+func (o *Options) check() error {
+	g := &o.Goal
+	switch {
+	case o.Make == nil:
+		return errors.New("nothing makes the candidates: Make is nil")
+	case o.Judge == nil && o.Score == nil && len(o.Data) == 0:
+		return errors.New("nothing says what counts: give data, or a program that prints a score")
+	case o.Judge == nil && o.Score == nil && g.MinScore != nil:
+		return errors.New("a least score needs a program that prints a score")
+	case g.MaxDrop != nil && o.Score == nil && g.MaxDrop.Amount > 1:
+		return fmt.Errorf("a drop of %g: of decisions it is a share, such as 1%%; of a score it needs a program that prints one", g.MaxDrop.Amount)
+	case (g.MaxKL != nil || g.MinSQNR != nil) && len(o.Data) == 0 && o.Judge == nil:
+		return errors.New("limits of the outputs need data")
+	case g.Objective == Best && !g.Bounded():
+		return errors.New("the best model needs a bound, of its size or its time: without one it is the float model")
+	case g.Objective != Best && !g.limited():
+		return errors.New("the goal needs a limit of what may be lost")
+	}
+	return nil
+}
+
+// Program returns a Maker that runs a program, such as onnxquant itself. An ending context ends its whole process group.
+func Program(path string, name ...string) Maker {
+	return func(ctx context.Context, args []string) error {
+		cmd := grouped(ctx, path, args...)
+		if len(name) > 0 {
+			cmd.Args[0] = name[0]
+		}
+		text, err := run(ctx, cmd)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if line := lastLine(text.stderr); line != "" {
+			return errors.New(strings.TrimPrefix(line, "onnxquant: "))
+		}
+		return err
+	}
+}
+
+// CommandLine is the command line of onnxquant that makes the output of a trial.
+func (r *Result) CommandLine() string {
+	words := []string{"onnxquant"}
+	for _, arg := range r.Command {
+		words = append(words, msg.ShellQuoted(arg))
+	}
+	return strings.Join(words, " ")
+}
+
+// mixPath is the file beside an output with its precision_info.
+func mixPath(out string) string {
+	return strings.TrimSuffix(out, filepath.Ext(out)) + ".mix.json"
+}
+
+// checkMix refuses to replace a file that is no precision_info.
+func sameFile(a, b string) (bool, error) {
+	x, err := os.ReadFile(a)
+	if err != nil {
+		return false, err
+	}
+	y, err := os.ReadFile(b)
+	return string(x) == string(y), err
+}

@@ -1,0 +1,76 @@
+package tune
+
+import (
+	"context"
+	"fmt"
+
+	"onnxquant/onnxq"
+	"onnxquant/onnxq/analyze"
+	"onnxquant/onnxq/calibrate"
+	"onnxquant/onnxq/sensitivity"
+)
+
+// Bounds of the runs that weigh the formats of weights.
+const (
+	mostWeighing = 0.15 // of the budget
+	weighing     = 90.0 // seconds, without a budget
+	weighSamples = 8
+)
+
+// weigh measures what each weight in each format does to the outputs, or without data its error, for estimates and mixes.
+func (s *search) weigh(ctx context.Context) (*analyze.Mixes, error) {
+	p := s.planner
+	opts := analyze.Options{Options: p.options(), Candidates: formats}
+	opts.Progress = func(done, total int64) { s.progress("weighing", int(done*100/max(total, 1)), 100) }
+	if s.outputs != nil {
+		n, err := s.affordable()
+		if err != nil {
+			return nil, err
+		}
+		if n > 0 {
+			data := calibrate.Options{Data: s.opts.Data, Samples: n, Library: s.opts.Library, Progress: func(stage string, done, total int) { s.progress("weighing", done, total) }}
+			open, err := sensitivity.Open(ctx, s.in, data)
+			if err != nil {
+				return nil, err
+			}
+			defer open.Close()
+			opts.Damage, opts.Progress = open, nil
+		} else {
+			s.note("the formats of weights were weighed by their errors, for runs of the model take too long")
+		}
+	}
+	m, err := analyze.MeasureMixes(ctx, s.model, opts)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", s.in, err)
+	}
+	p.weights = map[string]*analyze.Weight{}
+	for i, w := range m.Weights() {
+		p.weights[w.Name] = &m.Weights()[i]
+	}
+	return m, nil
+}
+
+// affordable returns how many samples can weigh each weight in each format; 0 if the time is too short.
+func (s *search) affordable() (int, error) {
+	o := s.planner.options()
+	o.Bits, o.AllowFallback = 8, true
+	plan, err := s.model.Plan(o)
+	if err != nil {
+		return 0, err
+	}
+	weights := 0
+	for _, t := range plan.Tensors {
+		if t.Decision == onnxq.Quantize {
+			weights++
+		}
+	}
+	seconds := weighing
+	if s.opts.Budget > 0 {
+		seconds = mostWeighing * s.opts.Budget.Seconds()
+	}
+	n := min(int(seconds/max(s.outputs.seconds*float64(weights*len(formats)), 1e-9)), weighSamples, s.outputs.samples.Calibration)
+	if n < 2 {
+		return 0, nil
+	}
+	return n, nil
+}
