@@ -48,6 +48,7 @@ func program() *cli.App {
 			inspectCommand(),
 			reportCommand(),
 			restyleCommand(),
+			tuneCommand(),
 			verifyCommand(),
 			cli.VersionCommand(),
 		},

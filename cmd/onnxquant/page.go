@@ -26,7 +26,10 @@ func checkPage(path string) error {
 }
 
 // writePage writes the page to path, completely or not at all; "" stands for no page.
-func writePage(path string, r *report.Report) error {
+func writePage(path string, r *report.Report) error { return writePageOf(path, r.WriteHTML) }
+
+// writePageOf writes a page, as writePage does.
+func writePageOf(path string, write func(io.Writer) error) error {
 	if path == "" {
 		return nil
 	}
@@ -34,7 +37,7 @@ func writePage(path string, r *report.Report) error {
 		return err // it may be a model that this command has just written
 	}
 	var page bytes.Buffer
-	if err := r.WriteHTML(&page); err != nil {
+	if err := write(&page); err != nil {
 		return err
 	}
 	return cli.WriteFile(path, page.Bytes())

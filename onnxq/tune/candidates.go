@@ -43,6 +43,7 @@ var formats = []spec.Candidate{
 type candidate struct {
 	kind   Kind
 	flags  []string
+	label  string
 	mix    *rules.Precision
 	class  string // candidates of a class are alike in their loss and cost
 	speed  string // likewise in the time of a run
@@ -247,9 +248,31 @@ func (p *planner) add(x *candidate, o onnxq.Options) {
 	if x.kind != Mixes && x.kind != Half {
 		x.noise = p.noise(plan)
 	}
+	x.label = p.labelOf(x)
 	if !slices.ContainsFunc(p.found, func(y *candidate) bool { return slices.Equal(x.flags, y.flags) }) {
 		p.found = append(p.found, x)
 	}
+}
+
+// labelOf are the flags that other candidates do not have, or have otherwise.
+func (p *planner) labelOf(x *candidate) string {
+	var words []string
+	for i := 0; i < len(x.flags); i++ {
+		switch f := x.flags[i]; {
+		case f == "--allow-fallback":
+		case f == "--precision-info":
+			words = append(words, "mix:"+strings.TrimPrefix(x.flags[i+1], mixMark)[:4])
+			i++
+		case f == "--ops" && x.flags[i+1] != strings.Join(p.ops(), ","):
+			words = append(words, f, x.flags[i+1])
+			i++
+		case slices.Contains([]string{"--target", "--include", "--exclude", "--threads", "--ops", "--calib", "--samples", "--ort-lib"}, f):
+			i++
+		default:
+			words = append(words, f)
+		}
+	}
+	return strings.Join(words, " ")
 }
 
 func (p *planner) refuse(err error) {

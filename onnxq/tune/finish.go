@@ -5,15 +5,18 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
+	"io"
 	"os"
 	"path/filepath"
 
+	"onnxquant/internal/commit"
 	"onnxquant/internal/modelfile"
 	"onnxquant/rules"
 )
+
+// refusedShare is the largest severity of other trials, over that of one that the final samples refused.
+const refusedShare = 0.7
 
 // final judges a trial on samples that the search never saw.
 func (s *search) final(ctx context.Context, t *Trial) (ok bool, err error) {
@@ -44,6 +47,7 @@ func (s *search) final(ctx context.Context, t *Trial) (ok bool, err error) {
 	if lost := s.goal.lost(float, q, s.lower); lost != "" {
 		t.Holds, t.Why = false, "on samples that the search never saw: "+lost
 		s.learn(t, false)
+		s.severe = refusedShare * s.severity(t)
 		return false, nil
 	}
 	s.result.Verdict = Reached
@@ -74,14 +78,52 @@ func (s *search) again(ctx context.Context, t *Trial) error {
 	return err
 }
 
-// write makes the output by the command line that the result has. It must have the bytes that were judged.
+// write writes the output: the file that was judged. The result has the command line that makes it again.
 func (s *search) write(ctx context.Context, t *Trial) error {
-	s.progress("writing "+filepath.Base(s.out), 0, 0)
 	s.compareTimes(ctx, t)
+	s.progress("writing "+filepath.Base(s.out), 0, 0)
 	args, err := s.arguments(t.candidate, s.out)
 	if err != nil {
 		return err
 	}
+	judged := s.place(t.candidate)
+	if _, err = os.Stat(judged + ".data"); err == nil {
+		err = s.rewrite(ctx, judged, args)
+	} else {
+		err = s.copy(ctx, judged)
+	}
+	if err != nil {
+		return err
+	}
+	r := s.result
+	r.Output, r.Command, r.Winner = s.out, args, clone(t)
+	if t.candidate.mix != nil {
+		r.Precision = mixPath(s.out)
+	}
+	return nil
+}
+
+// copy copies the file that was judged to the output, which appears complete or not at all.
+func (s *search) copy(ctx context.Context, judged string) error {
+	from, err := os.Open(judged)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	to, err := commit.Create(ctx, s.out, s.model.Graph().File, nil)
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(to.Model, from); err != nil {
+		to.Abort()
+		return err
+	}
+	return to.Commit(ctx, nil)
+}
+
+// rewrite converts once more, to the output: external data are committed together with their model. The files must have the
+// bytes that were judged.
+func (s *search) rewrite(ctx context.Context, judged string, args []string) error {
 	more := []string{"--quiet"}
 	if s.opts.Force {
 		more = append(more, "--force")
@@ -89,23 +131,14 @@ func (s *search) write(ctx context.Context, t *Trial) error {
 	if err := s.opts.Make(ctx, append(more, args...)); err != nil {
 		return err
 	}
-	judged := s.place(t.candidate)
 	for _, suffix := range []string{"", ".data"} {
 		same, err := sameFile(judged+suffix, s.out+suffix)
-		if suffix != "" && errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
 		if err != nil {
 			return err
 		}
 		if !same {
 			return fmt.Errorf("%s has other bytes than the candidate that was judged: the conversion is not deterministic here", s.out+suffix)
 		}
-	}
-	r := s.result
-	r.Output, r.Command, r.Winner = s.out, args, clone(t)
-	if t.candidate.mix != nil {
-		r.Precision = mixPath(s.out)
 	}
 	return nil
 }

@@ -55,7 +55,7 @@ type Samples struct {
 // Trial is a candidate that was made and measured, or only planned.
 type Trial struct {
 	Flags []string `json:"flags"` // of the conversion; {mix} stands for its precision_info
-	Mix   string   `json:"mix,omitempty"`
+	Label string   `json:"label"` // the flags in which candidates differ
 	Kind  Kind     `json:"kind"`
 
 	Planned   int64   `json:"planned_bytes"`  // before it was made

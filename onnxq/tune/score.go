@@ -23,6 +23,16 @@ type Score struct {
 	Final string
 }
 
+// check returns an error about a command that does not say where the path goes.
+func (s *Score) check() error {
+	for _, command := range []string{s.Command, s.Final} {
+		if command != "" && !strings.Contains(command, "{}") {
+			return fmt.Errorf("%w: in the score command %q {} is missing, which stands for the path of the model", ErrOptions, command)
+		}
+	}
+	return nil
+}
+
 // DefaultScoreTimeout is the time that a run of the user's program may take.
 const DefaultScoreTimeout = 10 * time.Minute
 
@@ -77,14 +87,6 @@ func number(text []byte) (float64, error) {
 func lastLine(text []byte) string {
 	lines := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
 	return strings.TrimSpace(string(lines[len(lines)-1]))
-}
-
-// withPath puts a path into a command.
-func withPath(command, path string) string {
-	if !strings.Contains(command, "{}") {
-		return command + " " + path
-	}
-	return strings.ReplaceAll(command, "{}", path)
 }
 
 // printed is what a program printed.

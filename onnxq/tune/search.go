@@ -36,6 +36,9 @@ type search struct {
 	result  *Result
 	library bool // ONNX Runtime is there
 
+	severe float64 // severity from which trials do not count, for the final samples refused one; 0: none
+
+	resorts int // see resort
 	untried []*candidate
 	trials  []*Trial
 	belief  *belief
@@ -92,6 +95,9 @@ func (s *search) progress(stage string, done, n int) {
 func (s *search) finished() *Result {
 	r := s.result
 	for _, t := range s.trials {
+		if t.Holds && s.severe > 0 && s.severity(t) >= s.severe {
+			t.Holds, t.Why = false, "it loses about as much as one that the final samples refused"
+		}
 		r.Trials = append(r.Trials, *t)
 	}
 	markFrontier(r.Trials)
@@ -112,12 +118,13 @@ func (s *search) open(ctx context.Context) (remove func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	s.model, remove = m, func() { m.Close() }
+	undo := func() { m.Close() }
 	defer func() {
 		if err != nil {
-			remove()
+			undo()
 		}
 	}()
+	s.model = m
 	if err = m.Ready(ctx); err != nil {
 		return nil, err
 	}
@@ -125,7 +132,7 @@ func (s *search) open(ctx context.Context) (remove func(), err error) {
 		if s.folder, err = os.MkdirTemp("", "onnxquant-tune-"); err != nil {
 			return nil, err
 		}
-		remove = func() { m.Close(); os.RemoveAll(s.folder) }
+		undo = func() { m.Close(); os.RemoveAll(s.folder) }
 	} else if err = os.MkdirAll(s.folder, 0o777); err != nil {
 		return nil, err
 	}
@@ -148,7 +155,7 @@ func (s *search) open(ctx context.Context) (remove func(), err error) {
 		key = append(key, s.opts.Score.Command)
 	}
 	s.journal, err = openJournal(s.folder, key...)
-	return remove, err
+	return undo, err
 }
 
 // judges opens the judges, and judges the float model.
@@ -237,7 +244,7 @@ func (s *search) prior() (loss, spread float64) {
 
 // run tries candidates until none promises anything. It returns the one that reaches the goal also on the final samples.
 func (s *search) run(ctx context.Context) (*Trial, error) {
-	const finalists = 3
+	const finalists = 4
 	for {
 		err := s.choose(ctx)
 		if err != nil {
@@ -300,7 +307,7 @@ func (s *search) choose(ctx context.Context) error {
 			why = fmt.Sprintf("%d candidates were tried", most)
 		case len(s.untried) == 0:
 			why = "all candidates were tried"
-		case s.promise(s.untried[0]).value < enough && !slices.ContainsFunc(s.untried, func(c *candidate) bool { return s.promise(c).value >= enough }):
+		case !slices.ContainsFunc(s.untried, func(c *candidate) bool { return s.promise(c).value >= enough }) && !s.resort():
 			why = "no other candidate promised more"
 		}
 		if why != "" {
@@ -314,6 +321,17 @@ func (s *search) choose(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// resort puts the likeliest candidate first, a few times, if nothing reaches the goal: the estimates may be wrong.
+func (s *search) resort() bool {
+	const most = 3
+	if s.best() != nil || s.resorts == most {
+		return false
+	}
+	s.resorts++
+	slices.SortStableFunc(s.untried, func(a, b *candidate) int { return cmp.Compare(s.promise(b).chance, s.promise(a).chance) })
+	return true
 }
 
 // over reports whether the budget is spent.
@@ -353,6 +371,9 @@ func (s *search) promise(c *candidate) (p promise) {
 		p.chance = s.belief.chance(loss, spread)
 		if c.limited {
 			p.chance = max(p.chance, 0.6) // its conversion holds the limits, on other samples
+		}
+		if s.severe > 0 {
+			p.chance *= normal((logOf(s.severe) - logOf(loss)) / spread)
 		}
 	}
 	if s.goal.MaxSize > 0 && c.bytes > s.goal.MaxSize {
@@ -453,10 +474,20 @@ func (s *search) best() *Trial {
 	return list[0]
 }
 
-// ranked lists the trials that reach the goal, the best first.
+// severity compares trials by what is lost.
+func (s *search) severity(t *Trial) float64 {
+	if t.Quality.Loss != nil {
+		return t.Quality.Loss.Damage
+	}
+	loss, _ := s.estimate(t.candidate)
+	return loss
+}
+
+// ranked lists the trials that reach the goal, the best first, without those that lose about as much as one that the final
+// samples refused.
 func (s *search) ranked() (list []*Trial) {
 	for _, t := range s.trials {
-		if t.Holds {
+		if t.Holds && (s.severe == 0 || s.severity(t) < s.severe) {
 			list = append(list, t)
 		}
 	}
@@ -509,7 +540,7 @@ func (s *search) within(ctx context.Context) (context.Context, context.CancelFun
 // try makes and judges a candidate. Its failure is part of the trial; an error is one of the search.
 func (s *search) try(ctx context.Context, c *candidate) (*Trial, error) {
 	p := s.promise(c)
-	t := &Trial{Flags: c.flags, Kind: c.kind, Planned: c.bytes, Estimated: p.loss, Chance: p.chance, candidate: c}
+	t := &Trial{Flags: c.flags, Label: c.label, Kind: c.kind, Planned: c.bytes, Estimated: p.loss, Chance: p.chance, candidate: c}
 	if kept, ok := s.journal.kept(c.flags); ok {
 		kept.candidate, kept.Planned, kept.Estimated, kept.Chance = c, t.Planned, t.Estimated, t.Chance
 		kept.Holds, kept.Why, kept.Final, kept.Frontier = false, "", false, false
@@ -518,13 +549,13 @@ func (s *search) try(ctx context.Context, c *candidate) (*Trial, error) {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	start := time.Now()
-	s.progress("making "+brief(c.flags), 0, 0)
+	s.progress("making "+c.label, 0, 0)
 	path, err := s.make(ctx, c)
 	if err == nil {
 		t.Bytes, err = sizeOf(path)
 	}
 	if err == nil && s.goal.beyond(t) == "" {
-		s.progress("judging "+brief(c.flags), 0, 0)
+		s.progress("judging "+c.label, 0, 0)
 		t.Quality, err = s.judge.Judge(ctx, path, false)
 	}
 	t.Seconds = time.Since(start).Seconds()
@@ -535,15 +566,6 @@ func (s *search) try(ctx context.Context, c *candidate) (*Trial, error) {
 		t.Failed = err.Error()
 	}
 	return t, nil
-}
-
-// brief is the part of the flags that tells candidates apart.
-func brief(flags []string) string {
-	text := strings.Join(flags, " ")
-	if len(text) > 60 {
-		text = "…" + text[len(text)-59:]
-	}
-	return text
 }
 
 // settle completes a trial and learns from it.
@@ -607,7 +629,7 @@ func (s *search) clock(ctx context.Context, t *Trial) error {
 	if err != nil {
 		return err
 	}
-	s.progress("timing "+brief(t.Flags), 0, 0)
+	s.progress("timing "+t.Label, 0, 0)
 	r, err := s.bench(ctx, path)
 	switch {
 	case ctx.Err() != nil:
@@ -702,7 +724,7 @@ func (s *search) listPlanned() {
 	s.result.Verdict, s.result.Reason, s.result.Stopped = Planned, "nothing was made", "it only planned"
 	for _, c := range s.untried {
 		p := s.promise(c)
-		s.result.Planned = append(s.result.Planned, Trial{Flags: c.flags, Kind: c.kind, Planned: c.bytes, Estimated: p.loss, Chance: p.chance})
+		s.result.Planned = append(s.result.Planned, Trial{Flags: c.flags, Label: c.label, Kind: c.kind, Planned: c.bytes, Estimated: p.loss, Chance: p.chance})
 	}
 }
 

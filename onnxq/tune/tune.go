@@ -21,8 +21,10 @@ package tune
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -84,24 +86,30 @@ const (
 // ErrGoal is wrapped by the error that no candidate reaches the goal.
 var ErrGoal = errors.New("the goal is not reached")
 
+// ErrOptions is wrapped by errors about options that are missing or contradict each other.
+var ErrOptions = errors.New("the goal cannot be judged")
+
 // check returns an error about contradictory options.
 func (o *Options) check() error {
 	g := &o.Goal
 	switch {
 	case o.Make == nil:
-		return errors.New("nothing makes the candidates: Make is nil")
+		return fmt.Errorf("%w: nothing makes the candidates: Make is nil", ErrOptions)
 	case o.Judge == nil && o.Score == nil && len(o.Data) == 0:
-		return errors.New("nothing says what counts: give data, or a program that prints a score")
+		return fmt.Errorf("%w: nothing says what counts: give data, or a program that prints a score", ErrOptions)
 	case o.Judge == nil && o.Score == nil && g.MinScore != nil:
-		return errors.New("a least score needs a program that prints a score")
+		return fmt.Errorf("%w: a least score needs a program that prints a score", ErrOptions)
 	case g.MaxDrop != nil && o.Score == nil && g.MaxDrop.Amount > 1:
-		return fmt.Errorf("a drop of %g: of decisions it is a share, such as 1%%; of a score it needs a program that prints one", g.MaxDrop.Amount)
+		return fmt.Errorf("%w: a drop of %g of decisions is no share, such as 1%%", ErrOptions, g.MaxDrop.Amount)
 	case (g.MaxKL != nil || g.MinSQNR != nil) && len(o.Data) == 0 && o.Judge == nil:
-		return errors.New("limits of the outputs need data")
+		return fmt.Errorf("%w: limits of the outputs need data", ErrOptions)
 	case g.Objective == Best && !g.Bounded():
-		return errors.New("the best model needs a bound, of its size or its time: without one it is the float model")
+		return fmt.Errorf("%w: the best model needs a bound, of its size or its time: without one it is the float model", ErrOptions)
 	case g.Objective != Best && !g.limited():
-		return errors.New("the goal needs a limit of what may be lost")
+		return fmt.Errorf("%w: the goal needs a limit of what may be lost", ErrOptions)
+	}
+	if o.Score != nil {
+		return o.Score.check()
 	}
 	return nil
 }
@@ -141,12 +149,23 @@ func mixPath(out string) string {
 	return strings.TrimSuffix(out, filepath.Ext(out)) + ".mix.json"
 }
 
-// checkMix refuses to replace a file that is no precision_info.
+// sameFile reports whether two files have the same bytes.
 func sameFile(a, b string) (bool, error) {
-	x, err := os.ReadFile(a)
+	x, err := sumOf(a)
 	if err != nil {
 		return false, err
 	}
-	y, err := os.ReadFile(b)
-	return string(x) == string(y), err
+	y, err := sumOf(b)
+	return x == y, err
+}
+
+func sumOf(path string) (sum [sha256.Size]byte, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return sum, err
+	}
+	defer f.Close()
+	h := sha256.New()
+	_, err = io.Copy(h, f)
+	return [sha256.Size]byte(h.Sum(nil)), err
 }

@@ -1,0 +1,132 @@
+package summary
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"strings"
+
+	"onnxquant/internal/cli"
+	"onnxquant/onnxq/tune"
+)
+
+// Trials prints a line for each trial as it comes.
+type Trials struct {
+	console *cli.Console
+	quiet   bool
+	bar     *cli.Progress
+	rows    int
+}
+
+// NewTrials returns an empty table.
+func NewTrials(c *cli.Console, quiet bool) *Trials {
+	return &Trials{console: c, quiet: quiet, bar: cli.NewProgress(c, quiet)}
+}
+
+// Progress is for tune.Options.
+func (t *Trials) Progress(stage string, done, n int) { t.bar.Share(stage, int64(done), int64(n)) }
+
+// Close removes the progress.
+func (t *Trials) Close() { t.bar.Clear() }
+
+const trialColumns = "%10s  %-22s  %9s  %7s  %-6s  %s\n"
+
+// Add prints the line of a trial.
+func (t *Trials) Add(trial tune.Trial) {
+	if t.quiet {
+		return
+	}
+	t.bar.Clear()
+	if t.rows++; t.rows == 1 {
+		fmt.Fprintf(t.console.Stderr, trialColumns, "SIZE", "LOSS", "TIME", "TOOK", "GOAL", "FLAGS")
+	}
+	fmt.Fprintf(t.console.Stderr, trialColumns, trialCells(trial)...)
+}
+
+// trialCells are those of a trial.
+func trialCells(t tune.Trial) []any {
+	goal, size, loss := "no", "-", lossText(t.Quality)
+	switch {
+	case t.Failed != "":
+		goal, loss = "failed", cli.Clip(cli.Printable(t.Failed), cli.MaxText)
+	case t.Holds:
+		goal = "kept"
+	}
+	if t.Bytes > 0 {
+		size = cli.ByteSize(t.Bytes)
+	}
+	took := fmt.Sprintf("%.1f s", t.Seconds)
+	if t.Kept {
+		took = "kept"
+	}
+	return []any{size, loss, timeText(t.Time), took, goal, cli.Printable(t.Label)}
+}
+
+func timeText(t *tune.Time) string {
+	if t == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f", t.Ratio)
+}
+
+// lossText is the score, or what is lost of the outputs.
+func lossText(q tune.Quality) string {
+	switch {
+	case q.Score != nil:
+		return fmt.Sprintf("score %.6g", *q.Score)
+	case q.Loss == nil:
+		return "-"
+	}
+	var texts []string
+	if kl := q.Loss.KL; kl != nil {
+		texts = append(texts, fmt.Sprintf("KL %.2g", *kl))
+	} else if q.Loss.SQNR != nil {
+		texts = append(texts, cli.Decibels(*q.Loss.SQNR))
+	}
+	if q.Loss.Drop != nil {
+		texts = append(texts, fmt.Sprintf("%.2g%% changed", 100**q.Loss.Drop))
+	}
+	return cmp.Or(strings.Join(texts, ", "), "-")
+}
+
+// Tuned prints what a search found.
+func Tuned(c *cli.Console, r *tune.Result) {
+	if r.Verdict == tune.Planned {
+		rows := [][]string{{"SIZE", "LOSS", "CHANCE", "FLAGS"}}
+		for _, t := range r.Planned {
+			rows = append(rows, []string{cli.ByteSize(t.Planned), fmt.Sprintf("%.2g", t.Estimated), fmt.Sprintf("%.0f %%", 100*t.Chance), cli.Printable(t.Label)})
+		}
+		cli.PrintTable(c.Stdout, rows)
+		return
+	}
+	facts := []cli.Fact{{Label: "goal", Text: r.Goal.String()}, {Label: "verdict", Text: string(r.Verdict) + ": " + cli.Printable(r.Reason)}}
+	add := func(label, text string) { facts = append(facts, cli.Fact{Label: label, Text: text}) }
+	if t := r.Winner; t != nil {
+		text := cli.ByteSize(t.Bytes) + ", " + lossText(t.Quality)
+		if t.Time != nil {
+			text += fmt.Sprintf(", a run takes %.2f times the time of IN", t.Time.Ratio)
+		}
+		add("chosen", text)
+	}
+	if r.Final != nil {
+		text := lossText(*r.Final)
+		if r.FinalOf != nil && r.FinalOf.Score != nil {
+			text += fmt.Sprintf(", of IN %.6g", *r.FinalOf.Score)
+		}
+		add("final", text)
+	}
+	if t := r.RunnerUp; t != nil {
+		add("runner-up", fmt.Sprintf("%s, %s: %s", cli.ByteSize(t.Bytes), lossText(t.Quality), cli.Printable(t.Label)))
+	}
+	if s := r.Samples; s.Calibration > 0 {
+		add("samples", fmt.Sprintf("%d calibrated, %d chose, %d judged at the end", s.Calibration, s.Choice, s.Final))
+	}
+	add("tried", fmt.Sprintf("%d of %d candidates in %.0f s; the search ended because %s", len(r.Trials), r.Considered, math.Ceil(r.Seconds), r.Stopped))
+	for _, note := range r.Notes {
+		add("note", note)
+	}
+	if len(r.Command) > 0 {
+		add("again", r.CommandLine())
+	}
+	cli.PrintFacts(c.Stderr, facts)
+}

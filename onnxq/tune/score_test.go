@@ -1,0 +1,82 @@
+//go:build unix
+
+package tune
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestScore(t *testing.T) {
+	for _, test := range []struct {
+		command string
+		want    float64
+		message string
+	}{
+		{"echo loading; : {}; echo score: 0.5", 0.5, ""},
+		{": {}; echo 97.5%", 97.5, ""},
+		{"test -e {} && echo 1", 1, ""},
+		{"test -d {}", 0, "exit status 1"},
+		{"echo fine #{}", 0, "does not end with a number"},
+		{"echo nan #{}", 0, "does not end with a number"},
+		{"true {}", 0, "printed nothing"},
+		{"echo broken >&2; exit 3 #{}", 0, "exit status 3): broken"},
+	} {
+		path := filepath.Join(t.TempDir(), "a 'model' $x.onnx")
+		if err := os.WriteFile(path, nil, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		q, err := (&Score{Command: test.command}).Judge(t.Context(), path, false)
+		switch {
+		case test.message != "":
+			if err == nil || !strings.Contains(err.Error(), test.message) {
+				t.Errorf("%s: %v, want %s", test.command, err, test.message)
+			}
+		case err != nil:
+			t.Errorf("%s: %v", test.command, err)
+		case *q.Score != test.want:
+			t.Errorf("%s: %v, want %v", test.command, *q.Score, test.want)
+		}
+	}
+}
+
+// What a score command starts ends with it, and the time is bounded.
+func TestScoreTimeout(t *testing.T) {
+	alive := filepath.Join(t.TempDir(), "alive")
+	s := &Score{Command: "(sleep 2; touch " + alive + ") & sleep 100 #{}", Timeout: 100 * time.Millisecond}
+	start := time.Now()
+	_, err := s.Judge(t.Context(), "x.onnx", false)
+	if err == nil || !strings.Contains(err.Error(), "--score-timeout") || time.Since(start) > 2*time.Second {
+		t.Fatalf("%v after %v", err, time.Since(start))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.Judge(ctx, "x.onnx", false); err == nil {
+		t.Error("it ran")
+	}
+	time.Sleep(2100*time.Millisecond - time.Since(start))
+	if _, err := os.Stat(alive); err == nil {
+		t.Error("a process that it started is left")
+	}
+}
+
+// A belief moves towards what it saw.
+func TestBelief(t *testing.T) {
+	b := newBelief(0.01, 2)
+	before := b.chance(0.02, 0.3)
+	b.saw(0.03, 0.15, true)
+	if b.chance(0.02, 0.3) < max(before, 0.9) {
+		t.Error("a smaller loss than one that is allowed should be likely")
+	}
+	b.saw(0.04, 0.15, false)
+	if p := b.chance(0.08, 0.3); p > 0.1 {
+		t.Errorf("a larger loss than one that is not allowed has chance %v", p)
+	}
+	if p := b.chance(0.035, 0.05); p < 0.2 || p > 0.8 {
+		t.Errorf("between both the chance is %v", p)
+	}
+}

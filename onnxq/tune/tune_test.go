@@ -1,0 +1,222 @@
+package tune_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"onnxquant/internal/testing/modeltest"
+	"onnxquant/onnxq"
+	"onnxquant/onnxq/tune"
+	"onnxquant/rules"
+	"onnxquant/spec"
+)
+
+// converter makes candidates in this process, and counts them.
+type converter struct{ made int }
+
+func (c *converter) make(ctx context.Context, args []string) error {
+	c.made++
+	var o onnxq.Options
+	files := args[len(args)-2:]
+	for i, arg := range args {
+		var err error
+		switch arg {
+		case "--bits":
+			o.Bits, err = strconv.Atoi(args[i+1])
+		case "--block":
+			o.Block, err = strconv.Atoi(args[i+1])
+		case "--zero-point":
+			o.ZeroPoint = true
+		case "--algorithm":
+			o.Algorithm = spec.Algorithm(args[i+1])
+		case "--float16":
+			o.FloatType = spec.Float16
+		case "--allow-fallback":
+			o.AllowFallback = true
+		case "--precision-info":
+			o.Precision, err = rules.LoadPrecision(args[i+1])
+		}
+		if err != nil {
+			return err
+		}
+	}
+	_, err := onnxq.Convert(ctx, files[0], files[1], o)
+	return err
+}
+
+// bytesJudge has a score that falls with the size.
+type bytesJudge struct{ least, final int64 }
+
+func (j bytesJudge) Judge(_ context.Context, path string, final bool) (tune.Quality, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return tune.Quality{}, err
+	}
+	least, score := j.least, 1.0
+	if final {
+		least = j.final
+	}
+	if info.Size() < least {
+		score = float64(info.Size()) / float64(least)
+	}
+	return tune.Quality{Score: &score}, nil
+}
+
+func options(c *converter, j tune.Judge) tune.Options {
+	o := tune.Options{Judge: j, Make: c.make, Try: []tune.Kind{tune.Weights, tune.Mixes, tune.Half}}
+	o.Goal.MaxDrop = &tune.Drop{Amount: 0.01, Relative: true}
+	return o
+}
+
+func TestSearch(t *testing.T) {
+	in, out, remove := modeltest.Example("mlp")
+	defer remove()
+	for _, test := range []struct {
+		name         string
+		least, final int64
+	}{{"nearly nothing is lost", 1 << 20, 0}, {"half", 16000, 16000}, {"a quarter", 12000, 0}, {"the final samples want more", 9000, 11000}} {
+		t.Run(test.name, func(t *testing.T) {
+			os.Remove(out)
+			c := &converter{}
+			o := options(c, bytesJudge{test.least, test.final})
+			o.Most = 40
+			r, err := tune.Search(t.Context(), in, out, o)
+			if test.least == 1<<20 {
+				if !errors.Is(err, tune.ErrGoal) {
+					t.Fatalf("%v, want %v", err, tune.ErrGoal)
+				}
+				if _, err := os.Stat(out); err == nil {
+					t.Error("OUT is written")
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			info, err := os.Stat(out)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Verdict != tune.Reached || info.Size() != r.Winner.Bytes || info.Size() < max(test.least, test.final)*99/100 || !r.Winner.Holds {
+				t.Errorf("%s: OUT has %d bytes, winner %+v", r.Verdict, info.Size(), r.Winner)
+			}
+			for _, trial := range r.Trials {
+				if trial.Holds && trial.Bytes < r.Winner.Bytes {
+					t.Errorf("%v is smaller", trial.Flags)
+				}
+			}
+			again := append(slices.Clone(r.Command[:len(r.Command)-1]), filepath.Join(t.TempDir(), filepath.Base(out)))
+			if err := c.make(t.Context(), again); err != nil {
+				t.Fatal(err)
+			}
+			first, _ := os.ReadFile(out)
+			if second, _ := os.ReadFile(again[len(again)-1]); string(first) != string(second) {
+				t.Errorf("%s makes other bytes", r.CommandLine())
+			}
+		})
+	}
+}
+
+// A search in a folder with results makes nothing but the winner's file again.
+func TestResume(t *testing.T) {
+	in, out, remove := modeltest.Example("mlp")
+	defer remove()
+	c := &converter{}
+	o := options(c, bytesJudge{12000, 0})
+	o.Work = t.TempDir()
+	first, err := tune.Search(t.Context(), in, out, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := c.made
+	journal := filepath.Join(o.Work, "trials.jsonl")
+	raw, err := os.ReadFile(journal)
+	if err != nil || strings.Count(string(raw), "\n") != made {
+		t.Fatalf("%v, %d candidates, journal %s", err, made, raw)
+	}
+	if err := os.WriteFile(journal, raw[:len(raw)-5], 0o666); err != nil { // a crash cut the last line
+		t.Fatal(err)
+	}
+	c.made = 0
+	again, err := tune.Search(t.Context(), in, out, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.made > 2 || !slices.Equal(first.Command, again.Command) {
+		t.Errorf("%d of %d candidates were made again; %s, first %s", c.made, made, again.CommandLine(), first.CommandLine())
+	}
+}
+
+// An interrupt keeps the best.
+func TestInterrupt(t *testing.T) {
+	in, out, remove := modeltest.Example("mlp")
+	defer remove()
+	ctx, cancel := context.WithCancel(t.Context())
+	o := options(&converter{}, bytesJudge{9000, 0})
+	o.Tried = func(trial tune.Trial) {
+		if trial.Holds {
+			cancel()
+		}
+	}
+	r, err := tune.Search(ctx, in, out, o)
+	if err != nil || r.Winner == nil || r.Stopped != "it was interrupted" {
+		t.Fatalf("%v, %+v", err, r)
+	}
+	if _, err := os.Stat(out); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestOptions(t *testing.T) {
+	kl, size := 0.1, tune.Goal{Objective: tune.Best}
+	for _, test := range []struct {
+		change func(*tune.Options)
+		want   string
+	}{
+		{func(o *tune.Options) { o.Judge = nil }, "nothing says what counts"},
+		{func(o *tune.Options) { o.Goal = tune.Goal{} }, "needs a limit"},
+		{func(o *tune.Options) { o.Goal = size }, "needs a bound"},
+		{func(o *tune.Options) { o.Judge, o.Score, o.Goal.MaxKL = nil, &tune.Score{}, &kl }, "limits of the outputs need data"},
+		{func(o *tune.Options) { o.Judge, o.Score = nil, &tune.Score{Command: "eval"} }, "{} is missing"},
+		{func(o *tune.Options) { o.Make = nil }, "Make is nil"},
+	} {
+		o := options(&converter{}, bytesJudge{})
+		test.change(&o)
+		_, err := tune.Search(t.Context(), "no.onnx", "out.onnx", o)
+		if !errors.Is(err, tune.ErrOptions) || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%v, want %s", err, test.want)
+		}
+	}
+}
+
+func TestParseDrop(t *testing.T) {
+	for text, want := range map[string]string{"1%": "1%", "0.5": "0.5", "0": "0", "-1": "", "x": "", "Inf": ""} {
+		d, err := tune.ParseDrop(text)
+		if got := d.String(); (err != nil) != (want == "") || err == nil && got != want {
+			t.Errorf("%s: %s, %v", text, got, err)
+		}
+	}
+}
+
+func ExampleSearch() {
+	in, out, remove := modeltest.Example("mlp")
+	defer remove()
+
+	goal := tune.Goal{MaxDrop: &tune.Drop{Amount: 0.01, Relative: true}}
+	r, err := tune.Search(context.Background(), in, out, tune.Options{
+		Goal: goal, Judge: bytesJudge{16000, 0}, Make: new(converter).make, Try: []tune.Kind{tune.Weights},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(r.Verdict, r.Winner.Kind)
+	// Output: reached weights
+}
