@@ -27,6 +27,7 @@ import (
 	"onnxquant/onnxq/inspect"
 	"onnxquant/onnxq/report"
 	"onnxquant/onnxq/restyle"
+	"onnxquant/onnxq/tune"
 	"onnxquant/onnxq/verify"
 	"onnxquant/rules"
 	"onnxquant/spec"
@@ -64,6 +65,7 @@ var printed = []struct {
 	{"refused", refusedReport{}, [][]string{{"--quiet", "--json", "--gate", "sound", "--bits", "2", "--block", "32", "IN", "GATED"}}},
 	{"batch", batch.Summary{}, nil}, // onnxq/batch has a test of these two
 	{"batch-record", batch.Record{}, nil},
+	{"tune", tune.Result{}, [][]string{{"tune", "--json", "--dry-run", "--score", "echo 1 #{}", "--max-drop", "1%", "IN", "FLOAT"}}}, // cmd's script has the others
 	{"diff", diff.Difference{}, [][]string{{"diff", "--json", "IN", "OUT"}, {"diff", "--json", "IN", "IN"}}},
 }
 

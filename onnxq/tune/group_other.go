@@ -17,7 +17,7 @@ func killGroup(*exec.Cmd) {}
 
 // shell is a command without a shell: words are separated by spaces.
 func shell(ctx context.Context, command, path string) *exec.Cmd {
-	words := strings.Fields(command)
+	words := strings.Fields(withPath(command, "{}"))
 	for i := range words {
 		words[i] = strings.ReplaceAll(words[i], "{}", path)
 	}

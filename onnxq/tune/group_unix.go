@@ -5,7 +5,6 @@ package tune
 import (
 	"context"
 	"os/exec"
-	"strings"
 	"syscall"
 )
 
@@ -27,5 +26,5 @@ func killGroup(cmd *exec.Cmd) {
 
 // shell is a command for the user's shell, in which $1 is a path.
 func shell(ctx context.Context, command, path string) *exec.Cmd {
-	return grouped(ctx, "/bin/sh", "-c", strings.ReplaceAll(command, "{}", `"$1"`), "sh", path)
+	return grouped(ctx, "/bin/sh", "-c", withPath(command, `"$1"`), "sh", path)
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // Score is a program of the user that judges a model. Command is a line for the shell, in which {} stands for the path of
-// the model. The last line that it prints ends with a number.
+// the model; without {} the path follows at the end. The last line that it prints ends with a number.
 type Score struct {
 	Command       string
 	LowerIsBetter bool
@@ -21,16 +21,6 @@ type Score struct {
 
 	// Final, if not "", judges the winner at the end, on data that Command does not use.
 	Final string
-}
-
-// check returns an error about a command that does not say where the path goes.
-func (s *Score) check() error {
-	for _, command := range []string{s.Command, s.Final} {
-		if command != "" && !strings.Contains(command, "{}") {
-			return fmt.Errorf("%w: in the score command %q {} is missing, which stands for the path of the model", ErrOptions, command)
-		}
-	}
-	return nil
 }
 
 // DefaultScoreTimeout is the time that a run of the user's program may take.
@@ -87,6 +77,14 @@ func number(text []byte) (float64, error) {
 func lastLine(text []byte) string {
 	lines := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
 	return strings.TrimSpace(string(lines[len(lines)-1]))
+}
+
+// withPath puts the path of a model into a command.
+func withPath(command, path string) string {
+	if !strings.Contains(command, "{}") {
+		return command + " " + path
+	}
+	return strings.ReplaceAll(command, "{}", path)
 }
 
 // printed is what a program printed.

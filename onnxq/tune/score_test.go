@@ -20,6 +20,7 @@ func TestScore(t *testing.T) {
 		{"echo loading; : {}; echo score: 0.5", 0.5, ""},
 		{": {}; echo 97.5%", 97.5, ""},
 		{"test -e {} && echo 1", 1, ""},
+		{"echo 3; test -e", 3, ""},
 		{"test -d {}", 0, "exit status 1"},
 		{"echo fine #{}", 0, "does not end with a number"},
 		{"echo nan #{}", 0, "does not end with a number"},

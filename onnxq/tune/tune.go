@@ -108,9 +108,6 @@ func (o *Options) check() error {
 	case g.Objective != Best && !g.limited():
 		return fmt.Errorf("%w: the goal needs a limit of what may be lost", ErrOptions)
 	}
-	if o.Score != nil {
-		return o.Score.check()
-	}
 	return nil
 }
 
