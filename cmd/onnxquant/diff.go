@@ -26,7 +26,7 @@ func (f *diffFlags) flagSet() *pflag.FlagSet {
 
 func diffCommand() cli.Command {
 	return cli.Command{
-		Name: "diff", Summary: "list the differences between two models",
+		Name: "diff", Rare: true, Summary: "list the differences between two models",
 		Args:    []string{"[flags] A B"},
 		Example: "a.onnx b.onnx",
 		Text: `Lists the differences between the models A and B: nodes, tensors and their contents,

@@ -139,7 +139,7 @@ var examples = map[string]string{
 	"try":                        "weights,mixes --calib data.npz --max-drop 1%",
 	"budget":                     "20m --calib data.npz --max-drop 1%",
 	"trials":                     "12 --calib data.npz --max-drop 1%",
-	"jobs":                       "2 --calib data.npz --max-drop 1%",
+	"tune jobs":                  "2 --calib data.npz --max-drop 1%",
 	"work":                       "kept --calib data.npz --max-drop 1%",
 	"tune threads":               "4 --calib data.npz --max-drop 1%",
 	"tune ort-lib":               "libonnxruntime.so --calib data.npz --max-drop 1%",
