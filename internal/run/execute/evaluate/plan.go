@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/run/execute"
 	"onnxquant/internal/run/execute/op"
 	"onnxquant/internal/run/execute/op/bodies"
 	"onnxquant/internal/run/execute/op/contrib"
@@ -107,11 +108,17 @@ func (p *plans) plan(g *onnxpb.GraphProto) *plan {
 	return made
 }
 
-// part returns the part of a plan that makes some values. The graph's own outputs have no readers there.
-func (p *plan) part(values []string) *plan {
+// part returns the part of a plan that makes some values, from those that are given and what the graph has. The
+// graph's own outputs have no readers there.
+func (p *plan) part(values []string, given map[string]*execute.Tensor) *plan {
 	needed := map[string]bool{}
+	need := func(name string) {
+		if given[name] == nil {
+			needed[name] = true
+		}
+	}
 	for _, name := range values {
-		needed[name] = true
+		need(name)
 	}
 	some := &plan{stored: p.stored, uses: map[string]int{}, cycle: p.cycle}
 	for i := len(p.steps) - 1; i >= 0; i-- {
@@ -120,7 +127,7 @@ func (p *plan) part(values []string) *plan {
 			continue
 		}
 		for _, name := range s.reads {
-			needed[name] = true
+			need(name)
 			some.uses[name]++
 		}
 		some.steps = append(some.steps, s)

@@ -52,7 +52,7 @@ func (s *Session) run(inputs []*execute.Tensor, values ...string) ([]*execute.Te
 	g := s.model.Proto.GetGraph()
 	p := s.plans.plan(g)
 	if len(values) > 0 {
-		p = p.part(values)
+		p = p.part(values, nil)
 	} else {
 		for _, o := range g.GetOutput() {
 			values = append(values, o.GetName())

@@ -43,6 +43,15 @@ func newConvolution(c *op.Call, x, k *execute.Tensor) (*convolution, error) {
 	return s, c.Spend(float64(op.Product(s.dims)) * float64(op.Product(k.Dims[1:])))
 }
 
+// ConvolutionShape describes a convolution of x with kernels k.
+func ConvolutionShape(c *op.Call, x, k *execute.Tensor) (*convolve.Shape, error) {
+	s, err := newConvolution(c, x, k)
+	if err != nil {
+		return nil, err
+	}
+	return &s.shape, nil
+}
+
 func runConv(c *op.Call) ([]*execute.Tensor, error) {
 	x, k, bias := c.In[0], c.In[1], c.Input(2)
 	s, err := newConvolution(c, x, k)
@@ -96,25 +105,13 @@ func spread[T any](y, numbers []T, images int) {
 // runConvTranspose computes the transpose of the convolution that makes its input of its output.
 func runConvTranspose(c *op.Call) ([]*execute.Tensor, error) {
 	x, k, bias := c.In[0], c.In[1], c.Input(2)
-	groups := c.Int("group", 1)
-	if len(x.Dims) != len(k.Dims) || len(x.Dims) < 3 || x.Len() == 0 || k.Len() == 0 || x.Dims[1] != k.Dims[0] || groups < 1 || k.Dims[0]%groups != 0 {
-		return nil, errKernel(k.Dims, x.Dims)
+	s, spatial, err := TransposedShape(c, x, k)
+	if err != nil {
+		return nil, err
 	}
-	if x.DType != k.DType || !x.IsFloat() || bias != nil && bias.Len() != int(k.Dims[1]*groups) {
+	if x.DType != k.DType || !x.IsFloat() || bias != nil && bias.Len() != s.From {
 		return nil, op.ErrTypes
 	}
-	w, spatial, err := transposedWindow(c, x.Dims[2:], k.Dims[2:])
-	if err != nil {
-		return nil, err
-	}
-	g, _, err := w.geometry(spatial, false)
-	if err != nil {
-		return nil, err
-	}
-	for i, d := range x.Dims[2:] {
-		g.Out[3-len(spatial)+i] = int(d)
-	}
-	s := convolve.Shape{Geometry: g, Images: int(x.Dims[0]), Groups: int(groups), From: int(k.Dims[1] * groups), To: int(k.Dims[0])}
 	if err := c.Spend(float64(op.Product(x.Dims)) * float64(op.Product(k.Dims[1:]))); err != nil {
 		return nil, err
 	}
@@ -129,6 +126,26 @@ func runConvTranspose(c *op.Call) ([]*execute.Tensor, error) {
 		}
 		return s.Transpose(c.Context(), op.Workers(), y, op.Floats(x), op.Floats(k))
 	}))
+}
+
+// TransposedShape describes the convolution whose transpose maps x to an output, and the spatial sizes of that.
+func TransposedShape(c *op.Call, x, k *execute.Tensor) (*convolve.Shape, []int64, error) {
+	groups := c.Int("group", 1)
+	if len(x.Dims) != len(k.Dims) || len(x.Dims) < 3 || x.Len() == 0 || k.Len() == 0 || x.Dims[1] != k.Dims[0] || groups < 1 || k.Dims[0]%groups != 0 {
+		return nil, nil, errKernel(k.Dims, x.Dims)
+	}
+	w, spatial, err := transposedWindow(c, x.Dims[2:], k.Dims[2:])
+	if err != nil {
+		return nil, nil, err
+	}
+	g, _, err := w.geometry(spatial, false)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i, d := range x.Dims[2:] {
+		g.Out[3-len(spatial)+i] = int(d)
+	}
+	return &convolve.Shape{Geometry: g, Images: int(x.Dims[0]), Groups: int(groups), From: int(k.Dims[1] * groups), To: int(k.Dims[0])}, spatial, nil
 }
 
 // transposedWindow returns the window of a transposed convolution and the spatial sizes of its output.

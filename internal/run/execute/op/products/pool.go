@@ -122,6 +122,15 @@ func runAveragePool(c *op.Call) ([]*execute.Tensor, error) {
 	}))
 }
 
+// AveragePoolGeometry describes the windows of an AveragePool over t, and how many elements each counts.
+func AveragePoolGeometry(c *op.Call, t *execute.Tensor) (*convolve.Geometry, []float32, error) {
+	p, err := newPooling(c, t)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &p.Geometry, p.counts(c.Is("count_include_pad")), nil
+}
+
 // counts returns how many elements each window has, with or without the padding.
 func (p *pooling) counts(padding bool) []float32 {
 	counts := []float32{1}
