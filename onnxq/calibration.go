@@ -8,8 +8,10 @@ import (
 	"slices"
 
 	"onnxquant/formats/dtype"
+	"onnxquant/internal/convert"
 	"onnxquant/internal/layerfit"
 	"onnxquant/internal/operands"
+	"onnxquant/internal/tune"
 	"onnxquant/rules"
 	"onnxquant/spec"
 
@@ -30,6 +32,61 @@ type Calibration interface {
 	Run(ctx context.Context, parts []Part, wanted func(sample int) bool, do func(sample int, values [][]Value) error) error
 	// Kept describes the values that Run kept in a folder.
 	Kept(folder string) ([]Kept, error)
+}
+
+// Differentiable is a Calibration that also has gradients. Options.Tune needs it.
+type Differentiable interface {
+	Calibration
+	// Gradients opens the float model at path, for gradients of its outputs by some stored tensors. The error
+	// wraps ErrNoGradients if there are none, for instance those of an operator.
+	Gradients(ctx context.Context, path string, tensors []string, heldOut func(sample int) bool) (Gradients, error)
+}
+
+// DefaultTune is a good number for Options.Tune.
+const DefaultTune = tune.DefaultSteps
+
+// Gradients compares the outputs of a float model with those that it has with other weights.
+type Gradients interface {
+	// Next returns the mean loss of the next n samples. Weights get their gradients.
+	Next(n int, w Weights) (float64, error)
+	// HeldOut returns the mean loss of the samples that are held out.
+	HeldOut(w Weights) (float64, error)
+	// Loss names the loss.
+	Loss() string
+	Close()
+}
+
+// Weights are other elements of the tensors of Gradients, and take the gradients of the loss by these.
+type Weights interface {
+	// Elements sets x to the elements of tensor i.
+	Elements(i int, x []float32) error
+	// Gradient takes a gradient of tensor i. If there are several, they add up.
+	Gradient(i int, g []float32) error
+}
+
+// tuned adapts Gradients to package tune.
+type tuned struct{ Gradients }
+
+func (t tuned) Next(n int, w tune.Weights) (float64, error) { return t.Gradients.Next(n, w) }
+func (t tuned) HeldOut(w tune.Weights) (float64, error)     { return t.Gradients.HeldOut(w) }
+
+// ErrNoGradients is wrapped by errors of Differentiable.Gradients.
+var ErrNoGradients = tune.ErrNoGradients
+
+// tuning returns how scales are tuned.
+func (o Options) tuning() convert.Tuning {
+	d, _ := o.Calibration.(Differentiable)
+	t := convert.Tuning{Steps: o.Tune, Progress: o.Tuning}
+	if d != nil {
+		t.Open = func(ctx context.Context, path string, tensors []string, heldOut func(int) bool) (tune.Model, error) {
+			g, err := d.Gradients(ctx, path, tensors, heldOut)
+			if err != nil {
+				return nil, err
+			}
+			return tuned{g}, nil
+		}
+	}
+	return t
 }
 
 // Part is a model, or a part of one, in a file. The values between two parts are kept in a folder, so that
@@ -97,7 +154,14 @@ func (a activations) Kept(folder string) ([]layerfit.Kept, error) {
 // checkCalibration refuses calibration data that no algorithm uses, and algorithms without the data
 // that they need.
 func (o Options) checkCalibration() error {
+	_, differentiable := o.Calibration.(Differentiable)
 	switch {
+	case o.Tune < 0:
+		return fmt.Errorf("%d steps of tuning", o.Tune)
+	case o.Tune > 0 && o.Calibration == nil:
+		return errors.New("scales are tuned with calibration data: there are none")
+	case o.Tune > 0 && !differentiable:
+		return errors.New("scales are tuned by gradients, which these calibration data have not")
 	case o.Calibration == nil && o.Algorithm.NeedsData():
 		return fmt.Errorf("algorithm %s %w", o.Algorithm, ErrNoData)
 	case o.Calibration == nil && o.Resume:

@@ -112,6 +112,12 @@ func (o Output) report(done *convert.Result) *Report {
 			Layers: c.Layers, Lost: c.Lost, Error: c.Found / n, MSE: c.MSE / n, Balanced: done.Balanced,
 			Columns: c.Columns, GPTQ: c.GPTQ, Output: c.Output, OutputMSE: c.OutputMSE, Samples: c.Samples, HeldOut: c.HeldOut, Refused: c.Refused,
 		}
+		if t := done.Tuned; t != nil {
+			r.Calibration.Tuned = &Tuned{t.Layers, t.Scales, t.Steps, t.Loss, t.Before, t.After, t.Why}
+			if t.Why != "" {
+				carried.Warnings = append(carried.Warnings, "scales are not tuned: "+t.Why)
+			}
+		}
 		r.Calibration.Poor = c.Samples > 0 && r.Calibration.SQNR() < PoorOutputs
 		if c.Few > 0 && !c.HeldOut {
 			carried.Warnings = append(carried.Warnings, fmt.Sprintf("calibration data are few: %s more inputs than the data have rows, and no sample could be held out; give more samples (128), or convert without calibration",

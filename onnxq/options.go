@@ -218,6 +218,13 @@ type Options struct {
 	// CalibrationStore is a folder with the codes that Plan.FindShare found, or "". It is for algorithm GPTQ.
 	CalibrationStore string
 
+	// Tune is the number of steps by which the scales that Calibration finds are tuned, so that the outputs of the
+	// whole model come closer to the float model's. 0: they are not tuned.
+	Tune int
+
+	// Tuning, if set, is called after each of these steps.
+	Tuning func(done, total int)
+
 	// Calibrating, if set, is called during calibration with the elapsed time and an estimate of
 	// the total, in nanoseconds. In the last call both are equal.
 	Calibrating func(done, total int64)
@@ -323,6 +330,7 @@ func (o Options) resolve() (r convert.Options, err error) {
 		Resume:      o.Resume,
 		Shared:      o.CalibrationStore,
 		Calibrating: o.Calibrating,
+		Tune:        o.tuning(),
 		Notify:      o.Notify,
 	}
 	if r.Half, err = o.half(); err != nil {

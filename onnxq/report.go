@@ -97,7 +97,19 @@ type Calibrated struct {
 	Samples   int     `json:"output_samples"`          // number of samples on which the model's outputs were compared
 	HeldOut   bool    `json:"output_samples_held_out"` // these samples were held out; false with fewer than ten samples
 	Refused   bool    `json:"refused"`                 // all layers fell back to mse, which was better for the outputs of the model
+	Tuned     *Tuned  `json:"tuned,omitempty"`         // with Options.Tune
 	Poor      bool    `json:"poor,omitempty"`          // the error of the outputs leaves less than PoorOutputs: the model is of little use
+}
+
+// Tuned says what Options.Tune gained. Losses are means over held-out samples.
+type Tuned struct {
+	Layers int     `json:"layers"`        // whose scales were tuned
+	Scales int64   `json:"scales"`        // of these
+	Steps  int     `json:"steps"`         // after which the loss was the least; 0: it was before the first, so nothing changed
+	Loss   string  `json:"loss"`          // what was compared: KL divergence or squared error
+	Before float64 `json:"loss_before"`   // with the scales that calibration found
+	After  float64 `json:"loss_after"`    // with the written ones
+	Why    string  `json:"why,omitempty"` // why no scale was tuned
 }
 
 // StaticActivations says which activations have codes, who decided that, and what it costs the outputs.

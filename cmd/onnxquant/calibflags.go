@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strconv"
 
 	"github.com/spf13/pflag"
 
@@ -24,7 +25,8 @@ type calibFlags struct {
 	samples int
 	library string
 	resume  bool
-	store   string          // folder with the codes of shares
+	store   string // folder with the codes of shares
+	steps   int
 	implied string          // the algorithm that is the default because of a flag, and which flag; or ""
 	data    *calibrate.Data // nil without calibration
 	told    []string        // warnings of the data
@@ -47,6 +49,9 @@ func (f *calibFlags) define(fs *pflag.FlagSet) {
 		"the same for the share of held-out rows with another largest\nclass, such as 1%")
 	fs.BoolVar(&f.uneven, "no-balance", false,
 		"with --activations static --calib, do not divide channels of\nactivations by factors that weights compensate")
+	fs.Var(cli.Number[int]{Value: &f.steps, Valid: func(n int) bool { return n >= 1 }, Want: "at least 1"}, "tune",
+		"with --calib: tune the scales of all layers together, by\ngradients of the model's outputs, in `STEPS` steps of 8 samples\n(default 128)")
+	fs.Lookup("tune").NoOptDefVal = strconv.Itoa(onnxq.DefaultTune)
 	fs.BoolVar(&f.resume, "resume", false,
 		"go on where --calib was interrupted, with the same output,\nmodel, data and flags")
 	fs.StringVar(&f.store, "calib-store", "",
@@ -64,7 +69,7 @@ func (f *calibFlags) finish(fs *pflag.FlagSet, o *onnxq.Options, in string) erro
 	}
 	o.NoBalance = f.uneven
 	if len(f.paths) == 0 {
-		for _, name := range []string{"samples", "ort-lib", "resume", "calib-store", "calib-shard"} {
+		for _, name := range []string{"samples", "ort-lib", "resume", "calib-store", "calib-shard", "tune"} {
 			if fs.Changed(name) && (name != "ort-lib" || !fs.Changed("max-slowdown")) {
 				return cli.Usagef("--%s is for --calib", name)
 			}
@@ -77,12 +82,12 @@ func (f *calibFlags) finish(fs *pflag.FlagSet, o *onnxq.Options, in string) erro
 		if o.Algorithm.NeedsData() {
 			return cli.Usagef("--algorithm %s is not for --activations static, whose --calib finds ranges; --algorithm best finds codes without data", o.Algorithm)
 		}
-		return cli.LeaveOut(fs, "with --activations static, --calib finds ranges", "ranges", "resume", "calib-store", "calib-shard")
+		return cli.LeaveOut(fs, "with --activations static, --calib finds ranges", "ranges", "resume", "calib-store", "calib-shard", "tune")
 	}
 	if f.share.Of > 0 && f.store == "" {
 		return cli.Usagef("--calib-shard needs --calib-store FOLDER, which all shares use")
 	}
-	o.Calibration, o.Resume, o.CalibrationStore = f.data, f.resume, f.store
+	o.Calibration, o.Resume, o.CalibrationStore, o.Tune = f.data, f.resume, f.store, f.steps
 	return nil
 }
 
@@ -177,7 +182,7 @@ func (f *calibFlags) warnSlow(c *cli.Console) {
 
 // dropData forgets the data: an output is made without them.
 func (f *calibFlags) dropData(o *onnxq.Options) {
-	f.data, o.Calibration = nil, nil
+	f.data, o.Calibration, o.Tune = nil, nil, 0
 	if o.Algorithm.NeedsData() {
 		o.Algorithm = spec.MSE
 	}

@@ -299,7 +299,7 @@ func (f *convertFlags) convert(ctx context.Context, c *cli.Console, start time.T
 	}
 	f.opts.Try = f.try(in, f.opts.Try)
 	f.opts.Progress = bar.Update
-	f.opts.Calibrating, f.opts.Notify = bar.Calibrating, bar.Warn
+	f.opts.Calibrating, f.opts.Tuning, f.opts.Notify = bar.Calibrating, bar.Tuning, bar.Warn
 	m, p, err := f.open(c, in)
 	if err != nil {
 		return err

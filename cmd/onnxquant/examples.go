@@ -46,6 +46,7 @@ var examples = map[string]string{
 	"resume":                     "--calib samples.npz --algorithm best",
 	"calib-store":                "codes --calib samples.npz --algorithm gptq",
 	"calib-shard":                "0/4 --calib-store codes --calib samples.npz --algorithm gptq",
+	"tune":                       "--calib samples.npz --algorithm gptq",
 	"coarse-activations":         "--activations static --ranges ranges.json",
 	"no-balance":                 "--activations static --calib data.npz",
 	"restyle external-data":      "always --style nbits",

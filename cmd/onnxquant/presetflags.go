@@ -99,7 +99,7 @@ func (j *folderJob) options(ctx context.Context, m *folder.Model, o preset.Outpu
 	if err != nil {
 		return opts, err
 	}
-	f.opts.Calibrating, f.opts.Notify = j.bar.Calibrating, j.bar.Warn
+	f.opts.Calibrating, f.opts.Tuning, f.opts.Notify = j.bar.Calibrating, j.bar.Tuning, j.bar.Warn
 	if f.data != nil {
 		data, err := j.calibration(ctx, m.Name)
 		if err != nil {

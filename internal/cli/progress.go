@@ -230,6 +230,15 @@ func (p *Progress) Calibrating(done, total int64) {
 	}
 }
 
+// Tuning is told how many steps of tuning are done. The conversion begins behind it, as behind calibration.
+func (p *Progress) Tuning(done, total int) {
+	p.Share("tune", int64(done), int64(total))
+	if done == total {
+		p.Clear()
+		p.Begin()
+	}
+}
+
 // Warn prints a warning above the line.
 func (p *Progress) Warn(text string) {
 	p.Clear()

@@ -3,6 +3,7 @@ package convert
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -37,6 +38,7 @@ type calibrated struct {
 // their format, not on the rest of the options.
 type run struct {
 	result *layerfit.Result
+	tuned  *Tuned // nil: not asked for
 	unlock func()
 	users  int  // conversions that have not ended
 	keep   bool // keep the file with the codes
@@ -74,6 +76,14 @@ func (c *calibrated) errors() *layerfit.Errors {
 		return nil
 	}
 	return &c.result.Error
+}
+
+// scalesTuned says what tuning scales gained, or returns nil.
+func (c *calibrated) scalesTuned() *Tuned {
+	if c == nil {
+		return nil
+	}
+	return c.tuned
 }
 
 // of returns the codes of a weight, or nil.
@@ -141,13 +151,14 @@ func (p *Plan) calibrate(ctx context.Context, path string, runs map[string]*run)
 		return all, err
 	}
 	o.Key = key
-	r := runs[o.Key]
+	same := fmt.Sprint(o.Key, p.opts.Tune.Steps) // tuning changes scales, not codes
+	r := runs[same]
 	c := &calibrated{run: r, data: data, owner: r == nil || r.users == 0, codes: map[string]codes{}, notes: map[string]string{}}
 	if c.owner {
 		if c.run, err = p.findCodes(ctx, path, layers, o); err != nil {
 			return all, err
 		}
-		runs[o.Key] = c.run
+		runs[same] = c.run
 	}
 	c.users++
 	for i, l := range layers {
@@ -204,7 +215,11 @@ func (p *Plan) findCodes(ctx context.Context, path string, layers []layer, o lay
 	if err != nil {
 		return nil, err
 	}
-	return &run{result: r, unlock: unlock}, nil
+	tuned, err := p.tune(ctx, layers, r, o)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%w (%w)", err, layerfit.ErrKept), r.Close(true))
+	}
+	return &run{result: r, tuned: tuned, unlock: unlock}, nil
 }
 
 // notify calls Options.Notify, if set.

@@ -63,7 +63,8 @@ type Options struct {
 	Resume      bool                    // continue an interrupted calibration
 	Shared      string                  // folder with the codes that FindShare found, or ""
 	Calibrating func(done, total int64) // progress of the calibration in nanoseconds; may be nil
-	Notify      func(text string)       // messages about the calibration; may be nil
+	Tune        Tuning
+	Notify      func(text string) // messages about the calibration; may be nil
 }
 
 // Plan says what a conversion will do.

@@ -19,8 +19,14 @@ func (c *calibration) heldOut(sample, row int) bool {
 	if c.activations.Len() < heldOutEvery {
 		return row%heldOutEvery == heldOutEvery-1
 	}
-	return sample%heldOutEvery == heldOutEvery-1
+	return HeldOut(sample)
 }
+
+// HeldOut reports whether a sample is held out, if there are HoldsOut samples or more.
+func HeldOut(sample int) bool { return sample%heldOutEvery == heldOutEvery-1 }
+
+// HoldsOut is the least number of samples of which some are held out.
+const HoldsOut = heldOutEvery
 
 // observe runs the models over the samples and adds up the moments of a group, by inputs and part. It calls seen
 // after each sample.

@@ -187,3 +187,11 @@ func (f *Format) scale(step float64, positive bool) float32 {
 	}
 	return stored
 }
+
+// Stored returns a scale as it is stored.
+func (f *Format) Stored(scale float32) float32 {
+	if f.Levels != nil {
+		return f.Levels.Store(scale)
+	}
+	return f.Codec.RoundScale(scale)
+}

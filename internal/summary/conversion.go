@@ -281,5 +281,16 @@ func calibrationFacts(c *onnxq.Calibrated) []cli.Fact {
 	} else if c.Lost > 0 {
 		lines = append(lines, english.Plural(c.Lost, "layer", "")+" got mse, which is better")
 	}
+	if t := c.Tuned; t != nil && t.Why == "" {
+		lines = append(lines, tunedLine(t))
+	}
 	return cli.Labelled("calibrated", lines)
+}
+
+// tunedLine says what tuning scales gained.
+func tunedLine(t *onnxq.Tuned) string {
+	if t.Steps == 0 {
+		return fmt.Sprintf("scales as they were: tuning does not lower the %s of the outputs on held-out samples, %.3g", t.Loss, t.Before)
+	}
+	return fmt.Sprintf("scales tuned in %s: %s of the outputs on held-out samples %.3g, without %.3g", english.Plural(t.Steps, "step", ""), t.Loss, t.After, t.Before)
 }

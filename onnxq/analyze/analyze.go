@@ -127,7 +127,7 @@ func newAnalyzer(m *onnxq.Model, opts Options) (*analyzer, error) {
 		index: map[string]int{}, read: map[string][]int{}, only: map[spec.Candidate]map[string]bool{},
 	}
 	a.opts.Strict, a.opts.MinCoverage, a.opts.Format, a.opts.Bits, a.opts.ZeroPoint = false, 0, "", 0, false
-	a.opts.Calibration, a.opts.Resume, a.opts.Provenance = nil, false, nil
+	a.opts.Calibration, a.opts.Resume, a.opts.Tune, a.opts.Provenance = nil, false, 0, nil
 	if opts.Algorithm.Calibrated() {
 		a.opts.Algorithm = spec.MSE
 	}

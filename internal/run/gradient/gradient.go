@@ -29,7 +29,8 @@ import (
 type Model struct {
 	session *evaluate.Session
 	nodes   []evaluate.Node
-	tensors []*onnxpb.TensorProto
+	names   []string              // of the tensors
+	tensors []*onnxpb.TensorProto // initializers, or contents of Constant nodes
 	outputs []string
 	kinds   []kind // of the outputs; nil before the first step
 	values  *values
@@ -66,17 +67,34 @@ func (m *Model) Close() { m.session.Close() }
 func (m *Model) prepare(tensors []string) error {
 	g := m.session.Graph()
 	for _, name := range tensors {
-		i := slices.IndexFunc(g.Initializer, func(t *onnxpb.TensorProto) bool { return t.GetName() == name })
-		if i < 0 {
+		t := storedTensor(g, name)
+		if t == nil {
 			return op.Unsupported("%q is no stored tensor of the main graph", name)
 		}
-		m.tensors = append(m.tensors, g.Initializer[i])
+		m.names, m.tensors = append(m.names, name), append(m.tensors, t)
 	}
 	for _, o := range g.GetOutput() {
 		m.outputs = append(m.outputs, o.GetName())
 	}
 	m.values = newValues(m, tensors)
 	return m.checkRules()
+}
+
+// storedTensor finds a tensor by the name of its value.
+func storedTensor(g *onnxpb.GraphProto, name string) *onnxpb.TensorProto {
+	for _, t := range g.Initializer {
+		if t.GetName() == name {
+			return t
+		}
+	}
+	for _, n := range g.Node {
+		for _, a := range n.Attribute {
+			if n.GetOpType() == "Constant" && slices.Equal(n.Output, []string{name}) {
+				return a.GetT()
+			}
+		}
+	}
+	return nil
 }
 
 // key is the name of an operator in the table of rules.
@@ -236,7 +254,7 @@ func (p *pass) load(g *stage) (map[string]*execute.Tensor, error) {
 				return nil, err
 			}
 		}
-		all[t.GetName()] = v
+		all[p.names[i]] = v
 	}
 	return all, nil
 }
@@ -270,7 +288,7 @@ func (p *pass) backward(g *stage, last bool) (loss float64, err error) {
 			return 0, err
 		}
 		for k, i := range g.weights {
-			name := p.tensors[i].GetName()
+			name := p.names[i]
 			if d := one.gradients[name]; d != nil {
 				if sums[k] == nil {
 					sums[k] = make([]float32, len(d))

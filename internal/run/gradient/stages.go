@@ -29,6 +29,7 @@ func (s set) has(name string) bool { return s[name] }
 
 // values says what is known of the values of a graph before it runs.
 type values struct {
+	tensors  set // whose gradients are wanted
 	active   set // depend on the tensors whose gradients are wanted
 	depends  set // depend on an input of the graph or an active value
 	maker    map[string]int
@@ -36,7 +37,7 @@ type values struct {
 }
 
 func newValues(m *Model, tensors []string) *values {
-	v := &values{active: newSet(tensors), depends: newSet(tensors), maker: map[string]int{}, lastRead: map[string]int{}}
+	v := &values{tensors: newSet(tensors), active: newSet(tensors), depends: newSet(tensors), maker: map[string]int{}, lastRead: map[string]int{}}
 	stored := set{}
 	for _, t := range m.session.Graph().GetInitializer() {
 		stored.add(t.GetName())
@@ -65,6 +66,9 @@ func newValues(m *Model, tensors []string) *values {
 	}
 	return v
 }
+
+// crosses reports whether a value is kept if it crosses a cut. Others are computed again.
+func (v *values) crosses(name string) bool { return v.depends.has(name) && !v.tensors.has(name) }
 
 // stage is a part of the graph: some nodes in sequence.
 type stage struct {
@@ -120,7 +124,7 @@ func (m *Model) stage(from, to int) *stage {
 			tape.add(n.Output...)
 		}
 		for _, name := range n.Output {
-			if m.values.lastRead[name] >= to && m.values.depends.has(name) {
+			if m.values.lastRead[name] >= to && m.values.crosses(name) {
 				g.exit = append(g.exit, name)
 			}
 		}
@@ -132,8 +136,8 @@ func (m *Model) stage(from, to int) *stage {
 			}
 		}
 	}
-	for i, t := range m.tensors {
-		if reads.has(t.GetName()) {
+	for i, name := range m.names {
+		if reads.has(name) {
 			g.weights = append(g.weights, i)
 		}
 	}
@@ -151,8 +155,8 @@ func (m *Model) ends(sizes map[string]int64, samples int) []int {
 	inside := make([]int64, n+1)   // sum of the bytes of the nodes before
 	crossing := make([]int64, n+1) // bytes of the values that cross the cut before a node
 	tensors := map[string]int64{}
-	for _, t := range m.tensors {
-		tensors[t.GetName()] = 8 * op.Product(t.GetDims()) // elements and gradients
+	for i, t := range m.tensors {
+		tensors[m.names[i]] = 8 * op.Product(t.GetDims()) // elements and gradients
 	}
 	for i, node := range m.nodes {
 		inside[i+1] = inside[i]
@@ -161,7 +165,7 @@ func (m *Model) ends(sizes map[string]int64, samples int) []int {
 		}
 		for _, name := range node.Output {
 			inside[i+1] += 2 * sizes[name] // and gradients
-			if !m.values.depends.has(name) {
+			if !m.values.crosses(name) {
 				continue
 			}
 			if last := m.values.lastRead[name]; last > i {
