@@ -90,8 +90,8 @@ var types = [...]struct {
 	Float8E8M0:     {"FLOAT8E8M0", 8, other},
 	Uint2:          {"UINT2", 2, unsigned},
 	Int2:           {"INT2", 2, signed},
-	Float6E2M3:     {"FLOAT6E2M3", 8, other},
-	Float6E3M2:     {"FLOAT6E3M2", 8, other},
+	Float6E2M3:     {"FLOAT6E2M3", 6, other},
+	Float6E3M2:     {"FLOAT6E3M2", 6, other},
 }
 
 func (t DType) valid() bool { return t >= 0 && int(t) < len(types) }
@@ -145,6 +145,8 @@ var opsets = map[DType]int64{
 	Float8E8M0:   24,
 	Int2:         25,
 	Uint2:        25,
+	Float6E2M3:   28,
+	Float6E3M2:   28,
 }
 
 // Opset returns the first opset of ONNX in which DequantizeLinear or Cast takes the type; 0 for
@@ -164,6 +166,9 @@ func (t DType) Bytes(n int64) int64 {
 	bits := t.Bits()
 	if bits >= 8 {
 		return n * (bits / 8)
+	}
+	if bits == 6 { // a stream of bits, four elements in three bytes
+		return n/4*3 + (n%4*6+7)/8
 	}
 	per := 8 / max(bits, 1) // elements per byte
 	return n/per + (n%per+per-1)/per

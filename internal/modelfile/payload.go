@@ -195,6 +195,8 @@ func (m *Model) inFile(t *onnxpb.TensorProto, field protowire.Number) (*Payload,
 		return &raw, nil
 	case raw.size > 0:
 		return nil, fmt.Errorf("it has raw_data and %s", codings[field].name)
+	case typ.Bits() == 6:
+		return Computed(sixBits{&typed}, typ.Bytes(typed.size)), nil
 	}
 	return &typed, nil
 }

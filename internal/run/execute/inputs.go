@@ -164,7 +164,7 @@ func fromProto(m *onnxpb.TensorProto) (*Tensor, error) {
 				t.Text[i] = string(m.StringData[i])
 			}
 		}
-	case typ.Bits() < 8: // packed bytes, each in a number of 32 bits
+	case typ.Bits() < 6: // packed bytes, each in a number of 32 bits; elements of 6 bits have one each
 		raw := make([]byte, len(m.Int32Data))
 		for i, v := range m.Int32Data {
 			raw[i] = byte(v)

@@ -38,7 +38,12 @@ func Unpack(typ dtype.DType, n int, raw []byte) []byte {
 	}
 	out := make([]byte, n)
 	for i := range out {
-		out[i] = raw[i*bits/8] >> (i * bits % 8) & (1<<bits - 1)
+		at, shift := i*bits/8, i*bits%8
+		v := uint16(raw[at])
+		if shift+bits > 8 {
+			v |= uint16(raw[at+1]) << 8
+		}
+		out[i] = byte(v>>shift) & (1<<bits - 1)
 		if typ.Signed() { // extends the sign
 			out[i] = byte(int8(out[i]<<(8-bits)) >> (8 - bits))
 		}
