@@ -14,6 +14,7 @@ import (
 	"onnxquant/internal/cli"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/preset"
+	"onnxquant/internal/remote"
 	"onnxquant/internal/summary"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/bench"
@@ -33,6 +34,7 @@ type convertFlags struct {
 	imatrix     string
 	auto        int64 // bytes; 0: not asked for
 	page        string
+	origin      string  // of a remote model
 	slowdown    float64 // 0: not asked for
 	speed       string  // as measured
 
@@ -90,7 +92,8 @@ func conversion() cli.Command {
 changed. OUT is written completely or not at all. Long flags may have one dash or two.
 
 IN may be a folder: OUT becomes the same folder with its models converted. --preset writes
-what a runtime or a hub expects of each model.
+what a runtime or a hub expects of each model. IN may be hf://OWNER/REPOSITORY/PATH, a file
+of the Hugging Face hub, or https://HOST/PATH.
 
 Examples:
 
@@ -141,6 +144,13 @@ func runConvert(ctx context.Context, c *cli.Console, args []string) error {
 	in, out, err := cli.InOut(fs, f.dryRun)
 	if err != nil {
 		return err
+	}
+	if remote.Is(in) {
+		var remove func()
+		if in, remove, err = f.fetch(ctx, c, in, out); err != nil {
+			return err
+		}
+		defer remove()
 	}
 	if f.isFolderJob(in) {
 		return f.ofFolder(ctx, c, args, in, out)

@@ -103,7 +103,7 @@ func (f *convertFlags) statement(ctx context.Context, fs *pflag.FlagSet, in stri
 		return nil
 	}
 	s := step("convert", fs, false)
-	m := attest.Made{Version: s.Version, Command: s.Command, Options: s.Options}
+	m := attest.Made{Version: s.Version, Command: s.Command, Options: s.Options, Origin: f.origin}
 	outputs := []string{made.Output}
 	if made.Data != "" {
 		outputs = slices.Concat(outputs, []string{made.Data}, made.MoreData)

@@ -21,8 +21,9 @@ import (
 type File struct {
 	Path     string    `json:"path"`
 	Bytes    int64     `json:"bytes"`
-	SHA256   string    `json:"sha256"`   // of the whole content, in hexadecimal
-	Modified time.Time `json:"modified"` // when the file system says that it was written
+	SHA256   string    `json:"sha256"`         // of the whole content, in hexadecimal
+	Modified time.Time `json:"modified"`       // when the file system says that it was written
+	ETag     string    `json:"etag,omitempty"` // of a remote file: what its server calls this version
 }
 
 // hashed is how many bytes are hashed before the context is asked again.

@@ -29,6 +29,7 @@ import (
 
 	"onnxquant/internal/commit"
 	"onnxquant/internal/msg"
+	"onnxquant/internal/remote"
 	"onnxquant/internal/work"
 	"onnxquant/onnxq/attest"
 	"onnxquant/onnxq/verify"
@@ -60,7 +61,7 @@ type Options struct {
 
 // Call is one conversion.
 type Call struct {
-	In, Out string         // paths
+	In, Out string         // paths; In may be the name of a remote model, of this version
 	Options []string       // flags of the conversion
 	Gate    verify.Verdict // see Options
 	Attest  string         // path of the statement of provenance to be written; "": none
@@ -178,6 +179,7 @@ type run struct {
 	before   map[string]*Record
 	manifest *manifest
 	hashes   hashes
+	client   *remote.Client
 	memory   *semaphore.Weighted
 	budget   int64 // of memory
 	threads  int   // of each conversion
@@ -191,7 +193,7 @@ func newRun(jobs []Job, o *Options) (*run, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &run{Options: o, jobs: jobs, summary: Summary{Jobs: len(jobs), Missing: []Missing{}}}
+	r := &run{Options: o, jobs: jobs, client: remote.New(), summary: Summary{Jobs: len(jobs), Missing: []Missing{}}}
 	cpus := runtime.GOMAXPROCS(0)
 	if r.Jobs < 1 {
 		r.Jobs = cpus
@@ -255,19 +257,19 @@ func (r *run) one(ctx context.Context, j *Job) error {
 
 // convert converts the model of a job, and fills the record.
 func (r *run) convert(ctx context.Context, j *Job, record *Record) (err error) {
-	if record.Inputs, err = r.inputs(ctx, j); err != nil {
-		return err
-	}
 	out := r.path(j.Out)
 	if err := os.MkdirAll(filepath.Dir(out), 0o777); err != nil {
 		return fmt.Errorf("%s: %w", filepath.Dir(out), msg.Cause(err))
+	}
+	if record.Inputs, err = r.inputs(ctx, j); err != nil {
+		return err
 	}
 	need := min(r.need(j, record.Inputs), r.budget)
 	if err := r.memory.Acquire(ctx, need); err != nil {
 		return err
 	}
 	defer r.memory.Release(need)
-	c := Call{In: j.In, Out: out, Options: j.Options, Gate: r.Gate, Threads: r.threads}
+	c := Call{In: record.Inputs[0].Path, Out: out, Options: j.Options, Gate: r.Gate, Threads: r.threads}
 	if r.Attest {
 		c.Attest = out + attest.Suffix
 	}
@@ -279,7 +281,7 @@ func (r *run) convert(ctx context.Context, j *Job, record *Record) (err error) {
 		return err
 	}
 	for _, f := range record.Inputs {
-		if !isUnchanged(f.Path, &f) {
+		if !remote.Is(f.Path) && !isUnchanged(f.Path, &f) {
 			return fmt.Errorf("%s: the file changed while the model was converted", f.Path)
 		}
 	}
@@ -306,12 +308,38 @@ func (r *run) inputs(ctx context.Context, j *Job) ([]attest.File, error) {
 	if err != nil {
 		return nil, err
 	}
+	var paths []string
 	files := []attest.File{}
-	for _, path := range append(attest.ModelFiles(j.In), data...) {
+	if remote.Is(j.In) {
+		files, err = r.fetch(ctx, j)
+	} else {
+		paths = attest.ModelFiles(j.In)
+	}
+	if err != nil {
+		return []attest.File{}, err
+	}
+	for _, path := range append(paths, data...) {
 		f, err := r.hashes.of(ctx, path)
 		if err != nil {
 			return files, err
 		}
+		files = append(files, f)
+	}
+	return files, nil
+}
+
+// fetch puts a remote model where its conversion looks for it.
+func (r *run) fetch(ctx context.Context, j *Job) (files []attest.File, err error) {
+	made, err := r.client.Fetch(ctx, j.In, remote.FolderFor(r.path(j.Out)), false)
+	if err != nil {
+		return nil, err
+	}
+	for i, path := range made.Paths {
+		f, err := attest.Hash(ctx, path)
+		if err != nil {
+			return nil, err
+		}
+		f.Path, f.ETag = made.Files[i].Name, made.Files[i].ETag
 		files = append(files, f)
 	}
 	return files, nil

@@ -148,6 +148,21 @@ func TestAgain(t *testing.T) {
 	}
 }
 
+// An output stays done if a later run could not do its job, for a reason that is gone.
+func TestFailureBetween(t *testing.T) {
+	b, jobs := newBench(t, "a")
+	b.run(jobs, Summary{Done: 1}, "m0.onnx")
+	path := filepath.Join(b.in, "m0.onnx")
+	if err := os.Rename(path, path+".away"); err != nil {
+		t.Fatal(err)
+	}
+	b.run(jobs, Summary{Failed: 1})
+	if err := os.Rename(path+".away", path); err != nil {
+		t.Fatal(err)
+	}
+	b.run(jobs, Summary{Done: 1, Kept: 1})
+}
+
 // Data that options name are inputs, also the files of folders.
 func TestData(t *testing.T) {
 	b, jobs := newBench(t, "a")

@@ -15,11 +15,12 @@ import (
 	"strings"
 
 	"onnxquant/internal/msg"
+	"onnxquant/internal/remote"
 )
 
 // Job is one model to convert.
 type Job struct {
-	In      string `json:"in"`                // path of the model
+	In      string `json:"in"`                // path of the model, or hf://OWNER/REPOSITORY[@REVISION]/PATH, or https://HOST/PATH
 	Out     string `json:"out,omitempty"`     // name of the output in the folder, with /; default: that of In
 	Options Flags  `json:"options,omitempty"` // flags of the conversion
 
@@ -108,6 +109,8 @@ func List(args []string, stdin io.Reader) (jobs []Job, err error) {
 		var more []Job
 		info, err := os.Stat(arg)
 		switch {
+		case remote.Is(arg):
+			more, err = []Job{{In: arg, Out: nameOf(arg), place: arg}}, nil
 		case arg == "-":
 			more, err = Read(stdin, "standard input")
 		case err == nil && info.IsDir():
@@ -176,7 +179,12 @@ func matching(pattern string) (jobs []Job, err error) {
 }
 
 // nameOf is the name of a model's output, if none is given.
-func nameOf(in string) string { return path.Base(filepath.ToSlash(in)) }
+func nameOf(in string) string {
+	if remote.Is(in) {
+		return remote.Base(in)
+	}
+	return path.Base(filepath.ToSlash(in))
+}
 
 // check refuses jobs that would write one file twice, write outside of the folder, or replace an input.
 func check(jobs []Job, folder string) error {

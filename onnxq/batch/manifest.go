@@ -26,7 +26,7 @@ const (
 	Failed  Status = "failed"  // there is no output, or not the one of this run
 )
 
-// Record is a line of the manifest: what became of a job. Of several records of an output the newest holds.
+// Record is a line of the manifest: what became of a job. Of several records of an output the newest one holds.
 type Record struct {
 	SchemaVersion int    `json:"schema_version"`  // 1
 	Out           string `json:"out"`             // name of the output in the folder, with /
@@ -61,8 +61,8 @@ const schemaVersion = 1
 
 var manifestName = regexp.MustCompile(`^manifest(\.\d+-of-\d+)?\.jsonl$`)
 
-// records reads what the manifests of all shares say, the newest record of each output. A line that a crash cut short does
-// not count.
+// records reads what the manifests of all shares say, the newest record of each output. Records of failures do not count: the output
+// of an earlier run may still be the one that is wanted. Nor does a line that a crash cut short.
 func records(folder string) (map[string]*Record, error) {
 	entries, err := os.ReadDir(folder)
 	if errors.Is(err, os.ErrNotExist) {
@@ -81,7 +81,7 @@ func records(folder string) (map[string]*Record, error) {
 			return nil, err
 		}
 		err = eachRecord(f, func(r *Record) {
-			if old := newest[r.Out]; old == nil || !r.Started.Before(old.Started) {
+			if old := newest[r.Out]; r.Status != Failed && (old == nil || !r.Started.Before(old.Started)) {
 				newest[r.Out] = r
 			}
 		})

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/singleflight"
 
+	"onnxquant/internal/remote"
 	"onnxquant/onnxq/attest"
 )
 
@@ -16,7 +17,7 @@ import (
 // what came out.
 func (r *run) isDone(ctx context.Context, j *Job) (bool, error) {
 	old := r.before[j.Out]
-	if old == nil || old.Status == Failed || old.In != j.In || old.Version != r.Version || !slices.Equal(old.Options, j.Options) {
+	if old == nil || old.In != j.In || old.Version != r.Version || !slices.Equal(old.Options, j.Options) {
 		return false, nil
 	}
 	if !r.gateHolds(old) {
@@ -52,7 +53,13 @@ func (r *run) sameInputs(ctx context.Context, j *Job, old *Record) (bool, error)
 			return false, nil
 		}
 	}
-	for _, f := range old.Inputs {
+	if remote.Is(j.In) {
+		if same, err := r.sameRemote(ctx, j, model); !same || err != nil {
+			return false, err
+		}
+		model = nil
+	}
+	for _, f := range old.Inputs[len(old.Inputs)-len(data)-len(model):] {
 		if isUnchanged(f.Path, &f) && f.Modified.Before(old.Started.Add(-clockStep)) {
 			continue
 		}
@@ -61,6 +68,25 @@ func (r *run) sameInputs(ctx context.Context, j *Job, old *Record) (bool, error)
 		case ctx.Err() != nil:
 			return false, context.Cause(ctx)
 		case err != nil || now.SHA256 != f.SHA256:
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// sameRemote asks whether a model, and its external data, are those that were read. If the server does not answer, they are
+// taken as changed: the job then fails, by name.
+func (r *run) sameRemote(ctx context.Context, j *Job, files []attest.File) (bool, error) {
+	info, err := r.client.Stat(ctx, j.In)
+	for _, f := range files {
+		same := false
+		if err == nil {
+			same, err = r.client.Unchanged(ctx, info, f.Path, f.ETag, f.Bytes)
+		}
+		if ctx.Err() != nil {
+			return false, context.Cause(ctx)
+		}
+		if !same || err != nil {
 			return false, nil
 		}
 	}

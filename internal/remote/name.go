@@ -1,0 +1,111 @@
+package remote
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"path"
+	"strings"
+
+	"onnxquant/internal/modelfile"
+)
+
+// hubScheme begins names of files of the hub: hf://OWNER/REPOSITORY[@REVISION]/PATH.
+const hubScheme = "hf://"
+
+// Is reports whether a name is that of a remote file.
+func Is(name string) bool {
+	for _, scheme := range []string{hubScheme, "https://", "http://"} {
+		if len(name) > len(scheme) && strings.EqualFold(name[:len(scheme)], scheme) {
+			return true
+		}
+	}
+	return false
+}
+
+// place is where a file is.
+type place struct {
+	repository, revision string // of the hub; "" for other servers
+	path                 string // of the file in the repository
+	url                  *url.URL
+}
+
+func parse(name string) (p place, err error) {
+	if len(name) > len(hubScheme) && strings.EqualFold(name[:len(hubScheme)], hubScheme) {
+		return parseHub(name[len(hubScheme):])
+	}
+	if p.url, err = url.Parse(name); err != nil {
+		return p, errors.New("it is no URL")
+	}
+	switch {
+	case p.url.User != nil:
+		return p, errors.New("a URL with a user or a password would be recorded; give it without")
+	case p.url.Scheme == "http" && !isLoopback(p.url):
+		return p, errors.New("want https; http is for this machine alone")
+	case p.url.Host == "" || Base(name) == "":
+		return p, errors.New("want https://HOST/PATH of a file")
+	}
+	return p, nil
+}
+
+func parseHub(rest string) (p place, err error) {
+	parts := strings.SplitN(rest, "/", 3)
+	if len(parts) < 3 || parts[0] == "" || parts[1] == "" || parts[2] == "" {
+		return p, errors.New("want hf://OWNER/REPOSITORY/PATH or hf://OWNER/REPOSITORY@REVISION/PATH")
+	}
+	name, revision, _ := strings.Cut(parts[1], "@")
+	if revision == "" {
+		revision = "main"
+	}
+	if revision, err = url.PathUnescape(revision); err != nil {
+		return p, errors.New("the revision has a wrong escape")
+	}
+	p.repository, p.revision, p.path = parts[0]+"/"+name, revision, parts[2]
+	for _, text := range []string{p.repository, p.path} {
+		if path.Clean("/"+text) != "/"+text || strings.ContainsAny(text, "?#%\\") {
+			return p, errors.New("the path is not a plain one")
+		}
+	}
+	return p, nil
+}
+
+func isLoopback(u *url.URL) bool {
+	ip := net.ParseIP(u.Hostname())
+	return u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// Base returns the name of the file without folders.
+func Base(name string) string {
+	u, err := url.Parse(name)
+	if err != nil || u.Path == "" || strings.HasSuffix(u.Path, "/") {
+		return ""
+	}
+	return path.Base(u.Path)
+}
+
+// beside returns the name of a file at a location that begins in the folder of the file called name.
+func beside(name, location string) (string, error) {
+	if err := modelfile.CheckLocation(location); err != nil {
+		return "", err
+	}
+	if rest, ok := strings.CutPrefix(name, hubScheme); ok {
+		return hubScheme + path.Join(path.Dir(rest), location), nil
+	}
+	u, err := url.Parse(name)
+	if err != nil {
+		return "", err
+	}
+	return u.ResolveReference(&url.URL{Path: location}).String(), nil
+}
+
+// pinned is the name with the commit that the hub resolved the revision to.
+func (p *place) pinned(commit string) string {
+	if p.repository == "" {
+		return p.url.String()
+	}
+	if commit == "" {
+		commit = p.revision
+	}
+	return fmt.Sprintf("%s%s@%s/%s", hubScheme, p.repository, url.PathEscape(commit), p.path)
+}

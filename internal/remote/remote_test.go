@@ -1,0 +1,412 @@
+package remote
+
+import (
+	"context"
+	"crypto/sha1"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"onnxquant/internal/testing/modeltest"
+	"onnxquant/testmodels"
+)
+
+const (
+	commit = "0123456789abcdef0123456789abcdef01234567"
+	secret = "hf_secret"
+)
+
+// hub is a server that answers as the hub does, and one for contents of large files, as it redirects to.
+type hub struct {
+	*testing.T
+	files     map[string]string // by name in owner/name
+	large     map[string]bool   // by name: it is on the other server
+	private   bool
+	cut       int64 // connections to the other server are cut after so many bytes; 0: never
+	noRanges  bool
+	falsified bool // the other server sends something else
+	busy      int  // answers of the other server that say that it is busy
+
+	client *Client
+	mu     sync.Mutex
+	served int64    // bytes of contents
+	asked  []string // requests
+	url    string   // of the other server
+}
+
+func newHub(t *testing.T) *hub {
+	h := &hub{T: t, files: map[string]string{}, large: map[string]bool{}}
+	front := httptest.NewServer(http.HandlerFunc(h.front))
+	back := httptest.NewServer(http.HandlerFunc(h.back))
+	t.Cleanup(front.Close)
+	t.Cleanup(back.Close)
+	h.url = back.URL
+	h.client = &Client{Hub: front.URL, Token: secret, Pause: time.Millisecond, Tries: 5}
+	return h
+}
+
+func (h *hub) note(r *http.Request) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.asked = append(h.asked, r.Method+" "+r.URL.Path+" "+r.Header.Get("Range"))
+}
+
+func (h *hub) front(w http.ResponseWriter, r *http.Request) {
+	h.note(r)
+	if h.private && r.Header.Get("Authorization") != "Bearer "+secret {
+		http.Error(w, "denied", http.StatusUnauthorized)
+		return
+	}
+	if rest, ok := strings.CutPrefix(r.URL.Path, "/old/name/"); ok {
+		http.Redirect(w, r, "/owner/name/"+rest, http.StatusTemporaryRedirect)
+		return
+	}
+	name := ""
+	for _, revision := range []string{"main", commit} {
+		if rest, ok := strings.CutPrefix(r.URL.Path, "/owner/name/resolve/"+revision+"/"); ok {
+			name = rest
+		}
+	}
+	content, ok := h.files[name]
+	if !ok {
+		http.NotFound(w, r)
+		return
+	}
+	w.Header().Set("X-Repo-Commit", commit)
+	if !h.large[name] {
+		w.Header().Set("ETag", fmt.Sprintf(`"%x"`, sha1.Sum(fmt.Appendf(nil, "blob %d\x00%s", len(content), content))))
+		http.ServeContent(w, r, "", time.Time{}, strings.NewReader(content))
+		return
+	}
+	w.Header().Set("X-Linked-Size", strconv.Itoa(len(content)))
+	w.Header().Set("X-Linked-Etag", fmt.Sprintf(`"%x"`, sha256.Sum256([]byte(content))))
+	http.Redirect(w, r, h.url+"/"+name+"?signature=hidden", http.StatusFound)
+}
+
+func (h *hub) back(w http.ResponseWriter, r *http.Request) {
+	h.note(r)
+	if r.Header.Get("Authorization") != "" {
+		h.Error("the token went to another server")
+	}
+	h.mu.Lock()
+	busy := h.busy > 0
+	h.busy--
+	h.mu.Unlock()
+	if busy {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	content := h.files[strings.TrimPrefix(r.URL.Path, "/")]
+	if h.falsified {
+		content = strings.Repeat("x", len(content))
+	}
+	if h.noRanges {
+		r.Header.Del("Range")
+	}
+	w.Header().Set("ETag", fmt.Sprintf(`"part-%d"`, len(content)))
+	http.ServeContent(&cutter{w, h, h.cut}, r, "", time.Time{}, strings.NewReader(content))
+}
+
+// cutter cuts a connection after so many bytes.
+type cutter struct {
+	http.ResponseWriter
+	h    *hub
+	left int64
+}
+
+func (c *cutter) Write(b []byte) (int, error) {
+	c.h.mu.Lock()
+	c.h.served += int64(len(b))
+	c.h.mu.Unlock()
+	if c.h.cut > 0 {
+		if c.left -= int64(len(b)); c.left < 0 {
+			c.ResponseWriter.Write(b[:len(b)/2])
+			panic(http.ErrAbortHandler)
+		}
+	}
+	return c.ResponseWriter.Write(b)
+}
+
+// put puts a model of some megabytes with external data on the hub.
+func (h *hub) put(layers int) (model string) {
+	h.Helper()
+	path := filepath.Join(h.TempDir(), "m.onnx")
+	if err := testmodels.WriteBig(path, testmodels.Big{Seed: 1, Layers: layers, K: 512, N: 512}); err != nil {
+		h.Fatal(err)
+	}
+	for _, name := range []string{"m.onnx", "m.onnx.data"} {
+		b, err := os.ReadFile(filepath.Join(filepath.Dir(path), name))
+		if err != nil {
+			h.Fatal(err)
+		}
+		h.files["onnx/"+name], h.large["onnx/"+name] = string(b), strings.HasSuffix(name, ".data")
+	}
+	return "hf://owner/name/onnx/m.onnx"
+}
+
+func (h *hub) same(f *Fetched) {
+	h.Helper()
+	for i, path := range f.Paths {
+		name := strings.TrimPrefix(f.Files[i].Name, "hf://owner/name@"+commit+"/")
+		b, err := os.ReadFile(path)
+		if err != nil || string(b) != h.files[name] {
+			h.Errorf("%s: %d bytes, not the %d of %s: %v", path, len(b), len(h.files[name]), name, err)
+		}
+	}
+}
+
+// A model with external data comes from two servers, over connections that are cut again and again. The token goes to the hub alone.
+func TestFetch(t *testing.T) {
+	h := newHub(t)
+	h.private = true
+	name := h.put(6)
+	h.cut, h.busy = 700<<10, 2
+	f, err := h.client.Fetch(t.Context(), name, t.TempDir(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.same(f)
+	if len(f.Files) != 2 || f.Files[0].Name != "hf://owner/name@"+commit+"/onnx/m.onnx" || filepath.Base(f.Path) != "m.onnx" {
+		t.Errorf("%+v", f)
+	}
+	if size := int64(len(h.files["onnx/m.onnx.data"])); h.served > 2*size {
+		t.Errorf("%d bytes were sent of %d", h.served, size)
+	}
+	if f.Files[1].SHA256 == "" || f.Files[0].blob == "" {
+		t.Errorf("no hashes: %+v", f.Files)
+	}
+}
+
+// The structure alone is a file with holes: nothing is read of external data.
+func TestSkeleton(t *testing.T) {
+	h := newHub(t)
+	name := h.put(2)
+	folder := t.TempDir()
+	f, err := h.client.Fetch(t.Context(), name, folder, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h.served != 0 {
+		t.Errorf("%d bytes of contents were read", h.served)
+	}
+	info, err := os.Stat(f.Paths[1])
+	if err != nil || info.Size() != int64(len(h.files["onnx/m.onnx.data"])) {
+		t.Errorf("%v, %v", info, err)
+	}
+	if f, err = h.client.Fetch(t.Context(), name, folder, false); err != nil {
+		t.Fatal(err)
+	}
+	h.same(f)
+}
+
+// Contents inside of a model file are left out of its structure.
+func TestEmbedded(t *testing.T) {
+	h := newHub(t)
+	path := filepath.Join(t.TempDir(), "m.onnx")
+	if err := testmodels.WriteBig(path, testmodels.Big{Seed: 1, Layers: 2, K: 512, N: 2048, Embedded: true}); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.files["m.onnx"], h.large["m.onnx"] = string(b), true
+	folder := t.TempDir()
+	if _, err := h.client.Fetch(t.Context(), "hf://owner/name@main/m.onnx", folder, true); err != nil {
+		t.Fatal(err)
+	}
+	if h.served > int64(len(b))/4 {
+		t.Errorf("%d bytes were read of %d", h.served, len(b))
+	}
+	before := h.served
+	h.served = 0
+	f, err := h.client.Fetch(t.Context(), "hf://owner/name/m.onnx", folder, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.same(f)
+	if h.served+before != int64(len(b)) {
+		t.Errorf("%d and %d bytes were read of %d: some twice", before, h.served, len(b))
+	}
+}
+
+// A fetch that was stopped goes on where it was.
+func TestGoesOn(t *testing.T) {
+	h := newHub(t)
+	name, folder := h.put(16), t.TempDir()
+	h.client.Tries, h.cut = 1, 10<<20
+	if _, err := h.client.Fetch(t.Context(), name, folder, false); err == nil {
+		t.Fatal("no error")
+	}
+	h.cut, h.served = 0, 0
+	f, err := h.client.Fetch(t.Context(), name, folder, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.same(f)
+	if size := int64(len(h.files["onnx/m.onnx.data"])); h.served > size-8<<20 {
+		t.Errorf("%d bytes of %d were read again", h.served, size)
+	}
+	// Another version begins anew.
+	h.files["onnx/m.onnx.data"] = strings.Repeat("y", len(h.files["onnx/m.onnx.data"]))
+	if f, err = h.client.Fetch(t.Context(), name, folder, false); err != nil {
+		t.Fatal(err)
+	}
+	h.same(f)
+}
+
+// A repository that was renamed is found by its old name.
+func TestRenamed(t *testing.T) {
+	h := newHub(t)
+	h.private = true
+	h.put(1)
+	info, err := h.client.Stat(t.Context(), "hf://old/name/onnx/m.onnx.data")
+	if err != nil || info.SHA256 == "" {
+		t.Errorf("%+v, %v", info, err)
+	}
+}
+
+// Content that is not what the hub says is refused, and read anew next time.
+func TestFalsified(t *testing.T) {
+	h := newHub(t)
+	name, folder := h.put(1), t.TempDir()
+	h.falsified = true
+	if _, err := h.client.Fetch(t.Context(), name, folder, false); err == nil || !strings.Contains(err.Error(), "and the hub says") {
+		t.Fatalf("%v", err)
+	}
+	h.falsified = false
+	f, err := h.client.Fetch(t.Context(), name, folder, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.same(f)
+}
+
+// A server that knows no ranges sends all.
+func TestNoRanges(t *testing.T) {
+	h := newHub(t)
+	h.noRanges = true
+	f, err := h.client.Fetch(t.Context(), h.put(3), t.TempDir(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.same(f)
+}
+
+// A plain server has no hash. A file that changes meanwhile is noticed.
+func TestPlainServer(t *testing.T) {
+	content, err := os.ReadFile(modeltest.Build(t, "mlp"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	version, heads := 1, true
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodHead && !heads {
+			w.WriteHeader(http.StatusMethodNotAllowed)
+			return
+		}
+		if r.Method == http.MethodGet && version == 2 {
+			version = 3
+		}
+		w.Header().Set("ETag", fmt.Sprintf(`"v%d"`, version))
+		http.ServeContent(w, r, "", time.Time{}, strings.NewReader(string(content)))
+	}))
+	defer s.Close()
+	c := &Client{Pause: time.Millisecond, Tries: 3}
+	for _, heads = range []bool{true, false} {
+		f, err := c.Fetch(t.Context(), s.URL+"/a/m.onnx", t.TempDir(), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err := os.ReadFile(f.Path); err != nil || string(b) != string(content) || f.Files[0].ETag != "v1" {
+			t.Errorf("%d bytes, %v, %+v", len(b), err, f.Files[0])
+		}
+	}
+	version, heads = 2, true
+	if _, err := c.Fetch(t.Context(), s.URL+"/a/m.onnx", t.TempDir(), false); err == nil || !strings.Contains(err.Error(), "the file was changed") {
+		t.Errorf("%v", err)
+	}
+}
+
+// What cannot be read has an error that says why. No message has the token or a signature.
+func TestErrors(t *testing.T) {
+	h := newHub(t)
+	name := h.put(1)
+	h.files["no.onnx"] = "this is no model"
+	for _, c := range []struct {
+		name, why string
+		change    func()
+	}{
+		{"hf://owner/name/none.onnx", "has no such file or revision", nil},
+		{"hf://owner/name@v2/onnx/m.onnx", "has no such file or revision", nil},
+		{"hf://owner/name/no.onnx", "hf://owner/name/no.onnx: ", nil},
+		{"hf://owner/m.onnx", "want hf://OWNER/REPOSITORY/PATH", nil},
+		{"hf://owner/name/../m.onnx", "not a plain one", nil},
+		{"http://example.org/m.onnx", "want https", nil},
+		{"https://user:password@example.org/m.onnx", "a user or a password", nil},
+		{"https://example.org/", "want https://HOST/PATH", nil},
+		{name, "external data: hf://owner/name@" + commit + "/onnx/m.onnx.data: ", func() { delete(h.files, "onnx/m.onnx.data") }},
+		{name, "HF_TOKEN gives a token", func() { h.private, h.client.Token = true, "" }},
+		{name, "the token of HF_TOKEN may not read it", func() { h.client.Token = "hf_other" }},
+	} {
+		if c.change != nil {
+			c.change()
+		}
+		_, err := h.client.Fetch(t.Context(), c.name, t.TempDir(), false)
+		if err == nil || !strings.Contains(err.Error(), c.why) {
+			t.Errorf("%s: %v, want %s", c.name, err, c.why)
+		}
+		for _, word := range []string{secret, "hf_other", "hidden"} {
+			if err != nil && strings.Contains(err.Error(), word) {
+				t.Errorf("%s: a secret is in %v", c.name, err)
+			}
+		}
+	}
+	gone := httptest.NewServer(nil)
+	gone.Close()
+	c := &Client{Hub: gone.URL, Token: secret, Pause: time.Millisecond, Tries: 2}
+	if _, err := c.Stat(t.Context(), name); err == nil || strings.Contains(err.Error(), secret) {
+		t.Errorf("%v", err)
+	}
+}
+
+// An interrupt ends a fetch, also while it waits for the next try.
+func TestInterrupt(t *testing.T) {
+	h := newHub(t)
+	name := h.put(2)
+	h.busy, h.client.Pause = 1000, time.Hour
+	stopped := errors.New("stopped")
+	ctx, stop := context.WithCancelCause(t.Context())
+	time.AfterFunc(50*time.Millisecond, func() { stop(stopped) })
+	if _, err := h.client.Fetch(ctx, name, t.TempDir(), false); !errors.Is(err, stopped) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestNames(t *testing.T) {
+	for name, want := range map[string]bool{"hf://a/b/c": true, "https://x/y": true, "http://x/y": true, "a.onnx": false, "https.onnx": false, "https://": false, "s3://b/k": false} {
+		if Is(name) != want {
+			t.Errorf("%s: %v", name, !want)
+		}
+	}
+	for _, c := range [][3]string{
+		{"hf://o/r@c/a/m.onnx", "m.data", "hf://o/r@c/a/m.data"}, {"hf://o/r@c/m.onnx", "d/m.data", "hf://o/r@c/d/m.data"},
+		{"https://h/a/m.onnx?x=1", "w.bin", "https://h/a/w.bin"}, {"https://h/m.onnx", "a b.bin", "https://h/a%20b.bin"},
+	} {
+		if got, err := beside(c[0], c[1]); got != c[2] || err != nil {
+			t.Errorf("%q: %s, %v", c, got, err)
+		}
+	}
+	if _, err := beside("hf://o/r@c/m.onnx", "../x"); err == nil {
+		t.Error("a location outside of the folder is allowed")
+	}
+}
