@@ -62,7 +62,8 @@ const (
 	DefaultRate  = 2e-3
 )
 
-// Every how many steps the held-out samples are looked at, and after how many looks without a gain tuning stops.
+// Every how many steps the held-out samples are looked at, and after how many looks without a gain tuning stops, in
+// the second half. In the first half the rate is high: the loss may be higher than before.
 const (
 	lookEvery = 8
 	patience  = 5
@@ -124,7 +125,7 @@ func Run(ctx context.Context, m Model, layers []Layer, o Options) (*Result, erro
 			r.After, r.Steps, looks = loss, step+1, 0
 			t.remember()
 		}
-		if looks == patience {
+		if looks >= patience && step+1 >= o.Steps/2 {
 			break
 		}
 	}
@@ -153,9 +154,12 @@ const (
 	tiny        = 1e-12
 )
 
-// move makes a step of Adam. The rate falls to 0 as a cosine does.
+// warmUp is the number of steps in which the rate grows: the first gradients say little about the sizes of moves.
+const warmUp = 8
+
+// move makes a step of Adam. After warmUp, the rate falls to 0 as a cosine does.
 func (t *tuning) move(step int, o Options) {
-	rate := o.Rate * (1 + math.Cos(math.Pi*float64(step)/float64(o.Steps))) / 2
+	rate := o.Rate * min(1, float64(step+1)/warmUp) * (1 + math.Cos(math.Pi*float64(step)/float64(o.Steps))) / 2
 	first, second := 1-math.Pow(firstDecay, float64(step+1)), 1-math.Pow(secondDecay, float64(step+1))
 	for _, l := range t.layers {
 		for i, g := range l.gradient {

@@ -366,7 +366,10 @@ func (p *pass) node(proto *onnxpb.NodeProto, known map[string]*execute.Tensor, g
 			continue
 		}
 		if sum := gradients[name]; sum == nil {
-			gradients[name] = slices.Clone(n.dx[i])
+			if n.shares(i) {
+				n.dx[i] = slices.Clone(n.dx[i])
+			}
+			gradients[name] = n.dx[i]
 		} else {
 			addTo(sum, n.dx[i])
 		}

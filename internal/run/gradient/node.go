@@ -37,6 +37,14 @@ func (n *node) room(i int) []float32 {
 	return n.dx[i]
 }
 
+// shares reports whether the gradient of input i is in the memory of another one.
+func (n *node) shares(i int) bool {
+	x := n.dx[i]
+	return slices.ContainsFunc(slices.Concat(n.dy, n.dx[:i]), func(y []float32) bool {
+		return len(x) > 0 && len(y) > 0 && &x[0] == &y[0]
+	})
+}
+
 // reduce sums g, which has dims from, to the dims that were broadcast to it.
 func reduce(g []float32, from, to []int64) []float32 {
 	if slices.Equal(from, to) {
