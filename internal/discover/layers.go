@@ -213,11 +213,12 @@ func (d *Decision) calibrated(c Choice, x *graph.Graph, opts Options, better str
 
 // tooLarge returns a reason if the moments of inputs do not fit into memory, or "".
 func tooLarge(need, memory int64) string {
-	if need > memory/2 {
+	if need > memory/4*3 {
 		return fmt.Sprintf("calibration needs --memory of %d MiB or more", leastMemory(need)>>20)
 	}
 	return ""
 }
 
-// leastMemory is the least value of --memory, in whole MiB, half of which exceeds need.
-func leastMemory(need int64) int64 { return (need>>19 + 1) << 20 }
+// leastMemory is the least value of --memory, in whole MiB, three quarters of which exceed need. The last quarter is for
+// what finds the codes.
+func leastMemory(need int64) int64 { return (need/3*4>>20 + 1) << 20 }

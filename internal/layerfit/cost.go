@@ -1,8 +1,10 @@
 package layerfit
 
 import (
+	"sync"
 	"time"
 
+	"onnxquant/internal/linalg"
 	"onnxquant/internal/quantize"
 	"onnxquant/internal/secondorder"
 	"onnxquant/spec"
@@ -17,9 +19,11 @@ type Cost struct {
 	Time   time.Duration // roughly
 }
 
-// perSecond is the number of products that a worker adds up in a second, with all other work. It is a
-// third of the rate in large matrices.
-const perSecond = 3e9
+// share is the share of the rate of products of large matrices that the search for codes reaches, with all other work.
+const share = 0.6
+
+// perSecond is the number of products that a worker adds up in a second. It is measured once.
+var perSecond = sync.OnceValue(func() float64 { return share * linalg.Rate() })
 
 // Add adds the cost of another job that runs before or after.
 func (c *Cost) Add(o Cost) {
@@ -71,7 +75,7 @@ func (c *calibration) cost(passes func(*quantize.Weight) float64) (cost Cost) {
 		}
 		cost.Memory = max(cost.Memory, sums+most)
 	}
-	cost.Time = time.Duration(products / perSecond / float64(c.workers) * float64(time.Second))
+	cost.Time = time.Duration(products / perSecond() / float64(c.workers) * float64(time.Second))
 	return cost
 }
 
@@ -88,7 +92,7 @@ func (c *calibration) solving(k int64) int64 {
 func (c *calibration) passes(w *quantize.Weight) float64 {
 	switch {
 	case c.Algorithm == spec.Best:
-		return secondorder.SearchPasses + 2 // with shift
+		return secondorder.RefinePasses + 1.5 // with rounding as in gptq, and shift
 	case c.Algorithm == spec.AWQ:
 		return secondorder.ClipPasses(w.SecondOrder(w.Codec), int(w.K))
 	}

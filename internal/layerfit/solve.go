@@ -186,7 +186,7 @@ func (p *panel) best(ctx context.Context, codes coder, f secondorder.Format, e *
 	if err := codes.weighted(ctx, p.m.h); err != nil {
 		return err
 	}
-	p.search.Find(p.factor, c, p.m.h, f, secondorder.Rounds)
+	p.search.Refine(p.factor, c, p.m.h, f)
 	codes.takeCodes()
 	e.found, e.columns = p.measure(codes), p.n
 	if e.found > gptq {

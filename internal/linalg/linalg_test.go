@@ -186,3 +186,9 @@ func BenchmarkCholesky(b *testing.B) {
 	}
 	b.ReportMetric(n*n*n/3*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
 }
+
+func TestRate(t *testing.T) {
+	if r := Rate(); !(r > 1e6) {
+		t.Errorf("%g products a second", r)
+	}
+}

@@ -56,7 +56,7 @@ func TestLevels(t *testing.T) {
 		if fitted := c.weighted(h, f); !(fitted <= weighted) {
 			t.Errorf("%+v: weighted error %.4g, with FitGrid %.4g", codec, weighted, fitted)
 		}
-		new(Search).Find(factor, c, h, f, Rounds)
+		new(Search).Refine(factor, c, h, f)
 		if found := c.measured(h, f); !(found < 0.9*descended) {
 			t.Errorf("%+v: error %.4g after descent, %.4g after a search", codec, descended, found)
 		}

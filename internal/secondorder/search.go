@@ -6,32 +6,51 @@ import "onnxquant/internal/buffer"
 type Search struct {
 	rounder Rounder
 	descent Descent
+	refine  Refinement
 	best    Columns
 	errors  []float64 // eᵀHe of the best codes of each column
 }
 
-// A round is Factor.Round with the scales of the round before, and descent. Errors stop falling
-// after about four passes, and after about four rounds.
+// A round is Factor.Round with the scales of the round before, and descent. Errors stop falling after about four passes,
+// and after about four rounds.
 const (
-	Rounds = 4
-	passes = 4
+	passes   = 4
+	rounds   = 4 // of Refine
+	scalings = 2 // in a round of Refine
 )
 
-// SearchPasses is how often a Search of all Rounds multiplies the Hessian by all columns.
-const SearchPasses = Rounds * (passes + 1.5) // with rounding, and the slope that descent begins with
+// RefinePasses is how often Refine multiplies the Hessian by all columns: half a time for rounding, once for the slope,
+// and once for scales each time. As many rounds of Find multiply it 38 times.
+const RefinePasses = rounds * (1.5 + scalings)
 
 // Find sets codes and scales of columns, whose zero points and first scales are known. Descent fits
 // scales to codes; rounding finds other codes for these scales. A few rounds of both reach codes that
 // neither reaches alone. Each column takes the codes of its best round. h is the Hessian from which f
 // was made.
 func (s *Search) Find(f *Factor, c *Columns, h []float32, format Format, rounds int) {
-	s.best.Resize(c.K, c.N, format)
-	errors := buffer.Grow(&s.errors, int64(c.N))
-	for round := range rounds {
+	s.bestOf(c, format, rounds, func() []float64 {
 		f.Round(&s.rounder, c, format)
 		s.descent.Improve(c, h, format, passes)
-		for j, e := range s.descent.errors {
-			if round == 0 || e < errors[j] {
+		return s.descent.errors
+	})
+}
+
+// Refine is Find in less time, with Refinement in place of Descent. Its codes are others.
+func (s *Search) Refine(f *Factor, c *Columns, h []float32, format Format) {
+	s.bestOf(c, format, rounds, func() []float64 {
+		f.Round(&s.rounder, c, format)
+		s.refine.Improve(c, h, format)
+		return s.refine.descent.errors
+	})
+}
+
+// bestOf lets each column take the codes of its best round. round changes codes and returns the errors.
+func (s *Search) bestOf(c *Columns, format Format, rounds int, round func() []float64) {
+	s.best.Resize(c.K, c.N, format)
+	errors := buffer.Grow(&s.errors, int64(c.N))
+	for i := range rounds {
+		for j, e := range round() {
+			if i == 0 || e < errors[j] {
 				errors[j] = e
 				s.best.take(c, j)
 			}

@@ -131,14 +131,18 @@ func TestFreeScales(t *testing.T) {
 			}
 		}
 		c.FitGrid(f, h)
-		new(Search).Find(factor, c, h, f, Rounds)
+		new(Search).Find(factor, c, h, f, 4)
 		check("search")
+		c.FitGrid(f, h)
+		new(Search).Refine(factor, c, h, f)
+		check("refinement")
 		new(Clip).Find(c, h, f)
 		check("clip")
 	}
 }
 
-// A search ends below a single round of twice as many passes, and knows the error of its codes.
+// A search ends below a single round of twice as many passes, and knows the error of its codes. Refine is as good as
+// four rounds of Find.
 func TestSearch(t *testing.T) {
 	s := new(Search)
 	for _, f := range formats {
@@ -152,18 +156,25 @@ func TestSearch(t *testing.T) {
 		factor.Round(new(Rounder), c, f)
 		new(Descent).Improve(c, h, f, 2*passes)
 		once := c.measured(h, f)
-		c.FitGrid(f, h)
-		s.Find(factor, c, h, f, Rounds)
-		found := c.measured(h, f)
-		if !(found < once) {
-			t.Errorf("%+v: error %.4g, of a single round %.4g", f, found, once)
+		search := func(find func()) float64 {
+			c.FitGrid(f, h)
+			find()
+			found := c.measured(h, f)
+			if !(found < once) {
+				t.Errorf("%+v: error %.4g, of a single round %.4g", f, found, once)
+			}
+			var sum float64
+			for _, e := range s.errors {
+				sum += e
+			}
+			if math.Abs(sum-found) > 1e-3*found {
+				t.Errorf("%+v: error %.6g, told as %.6g", f, found, sum)
+			}
+			return found
 		}
-		var sum float64
-		for _, e := range s.errors {
-			sum += e
-		}
-		if math.Abs(sum-found) > 1e-3*found {
-			t.Errorf("%+v: error %.6g, told as %.6g", f, found, sum)
+		found := search(func() { s.Find(factor, c, h, f, 4) })
+		if refined := search(func() { s.Refine(factor, c, h, f) }); refined > 1.02*found {
+			t.Errorf("%+v: error %.4g, refined %.4g", f, found, refined)
 		}
 	}
 }
@@ -177,21 +188,25 @@ func TestColumnsAreIndependent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	solve := func(c *Columns) {
-		c.FitGrid(f, h)
-		new(Search).Find(factor, c, h, f, Rounds)
+	searches := map[string]func(c *Columns){
+		"find":   func(c *Columns) { new(Search).Find(factor, c, h, f, 4) },
+		"refine": func(c *Columns) { new(Search).Refine(factor, c, h, f) },
 	}
-	solve(c)
-	for _, part := range [][2]int{{0, 1}, {3, 20}, {39, 40}} {
-		p := new(Columns)
-		p.Resize(k, part[1]-part[0], f)
-		for i := range k {
-			copy(p.Weights[i*p.N:][:p.N], c.Weights[i*n+part[0]:])
-		}
-		solve(p)
-		for i := range k {
-			if !slices.Equal(p.Codes[i*p.N:][:p.N], c.Codes[i*n+part[0]:i*n+part[1]]) {
-				t.Fatalf("columns %v: other codes in row %d", part, i)
+	for name, search := range searches {
+		c.FitGrid(f, h)
+		search(c)
+		for _, part := range [][2]int{{0, 1}, {3, 20}, {39, 40}} {
+			p := new(Columns)
+			p.Resize(k, part[1]-part[0], f)
+			for i := range k {
+				copy(p.Weights[i*p.N:][:p.N], c.Weights[i*n+part[0]:])
+			}
+			p.FitGrid(f, h)
+			search(p)
+			for i := range k {
+				if !slices.Equal(p.Codes[i*p.N:][:p.N], c.Codes[i*n+part[0]:i*n+part[1]]) {
+					t.Fatalf("%s: columns %v: other codes in row %d", name, part, i)
+				}
 			}
 		}
 	}
