@@ -277,6 +277,9 @@ func (r *run) convert(ctx context.Context, j *Job, record *Record) (err error) {
 	if made != nil {
 		record.Judged, record.Figures, record.Warnings = made.Judged, made.Figures, made.Warnings
 	}
+	if err == nil && (made == nil || len(made.Outputs) == 0) {
+		err = errors.New("the conversion names no output")
+	}
 	if err != nil {
 		return err
 	}
@@ -384,7 +387,7 @@ func (r *run) removeOld(j *Job) {
 		return
 	}
 	for _, f := range old.Outputs {
-		if path := r.path(f.Path); isUnchanged(path, &f) {
+		if path := r.path(f.Path); filepath.IsLocal(f.Path) && isUnchanged(path, &f) {
 			os.Remove(path)
 		}
 	}

@@ -267,6 +267,40 @@ func TestCutLine(t *testing.T) {
 	}
 }
 
+// Records that lack fields, or name files outside of the folder, do no harm.
+func TestOddRecords(t *testing.T) {
+	b, jobs := newBench(t, "poor")
+	b.opts.Gate = verify.Sound
+	b.write("mine", "x")
+	info, err := os.Stat(filepath.Join(b.in, "mine"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	outside, err := filepath.Rel(b.out, filepath.Join(b.in, "mine"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []Record{
+		{Status: Refused},
+		{Status: Done},
+		{Status: "odd", Judged: &verify.Judged{Verdict: "odd"}},
+		{Status: Done, Outputs: []attest.File{{Path: filepath.ToSlash(outside), Bytes: 1, Modified: info.ModTime()}}},
+	} {
+		r.SchemaVersion, r.Out, r.In, r.Version, r.Options = schemaVersion, "m0.onnx", jobs[0].In, "v1", []string{}
+		line, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(os.MkdirAll(b.out, 0o777), os.WriteFile(filepath.Join(b.out, "manifest.jsonl"), append(line, '\n'), 0o666)); err != nil {
+			t.Fatal(err)
+		}
+		b.run(jobs, Summary{Refused: 1}, "m0.onnx")
+	}
+	if _, err := os.Stat(filepath.Join(b.in, "mine")); err != nil {
+		t.Error(err)
+	}
+}
+
 // Two runs of a shard exclude each other; those of two shards do not.
 func TestLock(t *testing.T) {
 	lockWait = 50 * time.Millisecond

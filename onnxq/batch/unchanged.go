@@ -34,7 +34,7 @@ func (r *run) isDone(ctx context.Context, j *Job) (bool, error) {
 // gateHolds reports whether the gate would decide as it did, and everything was written that is wanted.
 func (r *run) gateHolds(old *Record) bool {
 	if old.Status == Refused {
-		return r.Gate != "" && !old.Judged.Verdict.AtLeast(r.Gate)
+		return r.Gate != "" && old.Judged != nil && !old.Judged.Verdict.AtLeast(r.Gate)
 	}
 	judged := r.Gate == "" || old.Judged != nil && old.Judged.Verdict.AtLeast(r.Gate)
 	attested := slices.ContainsFunc(old.Outputs, func(f attest.File) bool { return f.Path == old.Out+attest.Suffix })
