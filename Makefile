@@ -62,6 +62,7 @@ help:
 	@echo 'make schemas  docs/json, from the types that commands print'
 	@echo 'make man      manual pages and completions, in build'
 	@echo 'make consumers  outputs of presets in transformers.js and onnxruntime-genai, models for QNN in its emulator; npm and pip install these first'
+	@echo 'make qnn      models for QNN in its emulator, which pip installs first'
 	@echo 'make bench    the table of docs/performance.md: speed and memory, also of others (BENCH=full: at 4.3 and 16 GB)'
 	@echo 'make inference  the tables of docs/performance.md: what is written, in ONNX Runtime, beside its own quantizers'
 	@echo 'make fold     FOLD=models: time and error with --fold and without'
@@ -207,6 +208,11 @@ endif
 consumers: build build/consumers/ready build/consumers/qnn
 	@echo '== presets in transformers.js and onnxruntime-genai'
 	@build/consumers/venv/bin/python -m pytest -q test/consumers
+	@$(MAKE) --no-print-directory qnn
+
+# qnn needs the network for the first time.
+.PHONY: qnn
+qnn: build build/consumers/qnn
 	@echo '== models for QNN in its emulator'
 	@PYTHONPATH=build/consumers/qnn $(VENV)/bin/python -m pytest -q test/oracle/test_qnn.py
 

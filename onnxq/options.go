@@ -75,7 +75,8 @@ type Options struct {
 	Smallest bool
 
 	// Activations is what operators compute with; default WeightsOnly. With Dynamic and Static,
-	// weights are int8 or uint8, with one scale each or one per channel (Block spec.PerChannel).
+	// weights are int8 or uint8, with one scale each or one per channel (Block spec.PerChannel). With
+	// Static and target QNN they may be int4, in blocks, too.
 	// Two kinds of weights are decoded instead: those that Precision gives another format, and with
 	// Dynamic those whose operator cannot compute with codes.
 	Activations spec.Activations
@@ -90,7 +91,7 @@ type Options struct {
 	// float32.
 	Ranges *rules.Ranges
 
-	// ActivationType, with Static, is the type of codes; default uint8, or int8 for TensorRT.
+	// ActivationType, with Static, is the type of codes; default uint8, int8 for TensorRT, uint16 beside int4.
 	ActivationType spec.ActivationType
 
 	// SymmetricActivations, with Static, puts zero points in the middle of the codes. TensorRT
@@ -433,6 +434,8 @@ func (o Options) checkActivations() error {
 		return fmt.Errorf("dynamic activations are for ONNX Runtime, not for target %s", o.Target)
 	case o.Range.Kind > spec.MinMax:
 		return fmt.Errorf("%s activations: the range of weights must be minmax, not %s", a, o.Range)
+	case a == spec.Static:
+		return o.checkStaticWeights()
 	case o.Block > 0:
 		return fmt.Errorf("%s activations: weights have one scale, or one per channel (block -1), not blocks", a)
 	case o.Format != "" && o.Format != spec.Int8 && o.Format != spec.Uint8, o.Bits != 0 && o.Bits != 8:

@@ -7,8 +7,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
+
 	"onnxquant/internal/actpairs"
 	"onnxquant/internal/discover"
+	"onnxquant/internal/target"
 	"onnxquant/spec"
 )
 
@@ -23,18 +26,66 @@ func (o Options) ScalePerChannel() bool {
 
 // withStatic fills in the defaults of static activations.
 func (o Options) withStatic() Options {
-	s, block := o.engine().Static, spec.PerChannel
-	if s.PerTensor {
+	s, block, activations := o.engine().Static, spec.PerChannel, cmp.Or(o.engine().Static.Type, "uint8")
+	format := o.weightFormat()
+	switch {
+	case format == spec.Int4:
+		activations = cmp.Or(o.ActivationType, "uint16")
+		if strings.HasSuffix(string(activations), "16") {
+			block = target.DefaultInt4
+		}
+	case s.PerTensor:
 		block = spec.PerTensor
 	}
-	o.Block, o.ActivationType = cmp.Or(o.Block, block), cmp.Or(o.ActivationType, s.Type, "uint8")
+	o.Block, o.ActivationType = cmp.Or(o.Block, block), cmp.Or(o.ActivationType, activations)
 	o.SymmetricActivations = o.SymmetricActivations || s.Symmetric
-	if o.Format == "" && o.Bits == 0 {
+	switch {
+	case format == spec.Int4:
+		o.Format = format
+	case o.Format == "" && o.Bits == 0:
 		if o.Format = s.Format; o.Format == "" {
 			o.Bits = 8
 		}
 	}
 	return o
+}
+
+// weightFormat is the format of weights that is asked for, or "".
+func (o Options) weightFormat() spec.Format {
+	if o.Format != "" || o.Bits == 0 {
+		return o.Format
+	}
+	format, _, _ := spec.Resolve(o.Bits, "", 0, o.ZeroPoint)
+	return format
+}
+
+// checkStaticWeights refuses formats and blocks that the target does not take beside static activations.
+func (o Options) checkStaticWeights() error {
+	s, format := o.engine().Static, o.weightFormat()
+	switch {
+	case format == "" || format == spec.Int8 || format == spec.Uint8:
+		if o.Block > 0 {
+			return errors.New("static activations: weights have one scale, or one per channel (block -1), not blocks")
+		}
+	case !slices.Contains(s.Formats, format):
+		if format.Bits() == 4 && o.Target != spec.QNN && format == spec.Int4 {
+			return errors.New("static activations: weights must be int8 or uint8, of 8 bits; int4 is for target qnn")
+		}
+		return fmt.Errorf("static activations: weights must be %s, not %s", orList(append([]spec.Format{spec.Int8, spec.Uint8}, s.Formats...)), format)
+	case format == spec.Int4 && (o.Block == spec.PerTensor || o.Block != 0 && !s.Int4.Possible(o.Block)):
+		return fmt.Errorf("target %s takes int4 in %s, or per channel (block -1), not %s", o.Target, s.Int4, spec.BlockName(o.Block))
+	case format == spec.Int4 && o.Block > 0 && !strings.HasSuffix(string(o.ActivationType), "16"):
+		return fmt.Errorf("target %s takes blocks of int4 beside activations of 16 bits alone: leave out the activation type or the block size", o.Target)
+	}
+	return nil
+}
+
+func orList(formats []spec.Format) string {
+	var names []string
+	for _, f := range formats {
+		names = append(names, string(f))
+	}
+	return english.WordSeries(names, "or")
 }
 
 // checkStatic refuses settings that static activations do not support, and settings of static

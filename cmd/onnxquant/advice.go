@@ -21,7 +21,7 @@ func (f *convertFlags) hints(m *onnxq.Model, p *onnxq.Plan) (hints []string) {
 	if f.auto > 0 && f.data == nil && p.Coverage > 0 {
 		hints = append(hints, "with data (--calib) the mix and the codes are those that change the outputs least")
 	}
-	if !f.algorithmGiven && f.opts.Algorithm == "" {
+	if !f.algorithmGiven && f.opts.Algorithm == "" && f.opts.Activations != spec.Static {
 		hints = append(hints, algorithmHint(m, p)...)
 	}
 	if f.opts.Target == "" || f.opts.Target == spec.Portable {

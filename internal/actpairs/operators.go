@@ -75,6 +75,10 @@ func everything(m *marking, n *onnxpb.NodeProto) {
 func convolution(m *marking, n *onnxpb.NodeProto) {
 	m.input(n, 0)
 	m.outputs(n)
+	if m.weight4(n) {
+		m.bias(n)
+		return
+	}
 	axis := 0
 	if n.GetOpType() == "ConvTranspose" {
 		axis = 1
@@ -93,7 +97,9 @@ func gemm(m *marking, n *onnxpb.NodeProto) {
 	if graph.IntAttribute(n, "transB") != 0 {
 		axis = 0
 	}
-	m.weight(n, 1, axis)
+	if !m.weight4(n) {
+		m.weight(n, 1, axis)
+	}
 	if graph.FloatAttributeOr(n, "beta", 1) == 1 {
 		m.bias(n) // else the scale of the bias would differ from that of the product
 	}
@@ -108,10 +114,11 @@ func matMul(m *marking, n *onnxpb.NodeProto) {
 		if m.stored(v) && len(v.Tensor.GetDims()) == 2 && !m.opts.Placement.ConvChannels {
 			axis = 1
 		}
-		if m.stored(v) {
-			m.weight(n, i, axis)
-		} else {
+		switch {
+		case !m.stored(v):
 			m.input(n, i)
+		case i == 0 || !m.weight4(n):
+			m.weight(n, i, axis)
 		}
 	}
 	m.outputs(n)

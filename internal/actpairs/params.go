@@ -8,7 +8,7 @@ import (
 
 // Codes describes integers that represent floats: value = scale · (code - zero).
 type Codes struct {
-	Type      dtype.DType // Int8, Uint8, Int16 or Uint16
+	Type      dtype.DType // Int8, Uint8, Int16 or Uint16; Int4 for weights
 	Symmetric bool        // the zero point is the middle of the codes
 	Reduced   bool        // codes use one bit less
 	MinRange  float64     // least difference between the ends of the range; 0: no limit
@@ -23,7 +23,7 @@ type Params struct {
 // limits returns the smallest and the largest code to which a range is mapped.
 func (c Codes) limits() (lo, hi float64) {
 	size := math.Exp2(float64(c.Type.Bits()))
-	signed := c.Type == dtype.Int8 || c.Type == dtype.Int16
+	signed := c.Type.Signed()
 	switch {
 	case c.Reduced && signed:
 		return -size / 4, size / 4

@@ -22,6 +22,7 @@ type Options struct {
 	Activations Codes // codes of activations and of stored tensors that are not weights
 	Weights     Codes
 	PerChannel  bool // weights have per-channel scales
+	Int4        Int4
 	Placement   target.Placement
 	Selects     func(n *onnxpb.NodeProto) bool // whether a node is quantized
 	Keeps       func(v *graph.Value) bool      // whether a stored tensor stays in float
@@ -58,6 +59,7 @@ type Tensor struct {
 	like   *graph.Value
 	weight bool
 	axis   int // axis of the channels; noAxis: one scale
+	narrow *narrow
 }
 
 const noAxis = -1
@@ -67,7 +69,7 @@ func (p *Plan) Opset() int64 {
 	need := int64(leastOpset)
 	for _, t := range p.Tensors {
 		switch {
-		case t.Codes.Type.Bits() == 16:
+		case t.Codes.Type.Bits() != 8:
 			return wideOpset
 		case t.Stored != nil && t.Axis != noAxis:
 			need = 13
@@ -141,7 +143,7 @@ func Find(x *graph.Graph, opts Options) (*Plan, error) {
 // opset 11, and the model does not load.
 const (
 	leastOpset = 11
-	wideOpset  = 21 // the first with 16-bit codes
+	wideOpset  = 21 // the first with codes of 16 and 4 bits, and blocks
 )
 
 // marking is the state of Find.
@@ -216,6 +218,12 @@ func (m *marking) settle(t *Tensor) error {
 	t.Codes = m.opts.Activations
 	if t.weight && m.stored(v) {
 		t.Codes = m.opts.Weights
+	}
+	if t.narrow != nil {
+		t.Codes, t.axis = Codes{Type: dtype.Int4, Symmetric: true}, t.narrow.channels
+		var err error
+		t.Stored, err = m.newStored(t)
+		return err
 	}
 	if m.stored(v) {
 		if m.followed[v] {

@@ -24,6 +24,9 @@ type Stored struct {
 	run      int64 // number of consecutive elements that share a scale
 	biases   []*Bias
 
+	Along, Block int        // codes have blocks of Block elements along this axis; Block 0: none
+	blocks       *expansion // nil without blocks
+
 	once   sync.Once
 	params []Params
 	err    error
@@ -40,14 +43,21 @@ func (m *marking) newStored(t *Tensor) (*Stored, error) {
 	if t.axis != noAxis {
 		s.channels, s.run = dims[t.axis], shapes.Count(dims[t.axis+1:])
 	}
+	if n := t.narrow; n != nil && n.block > 0 {
+		s.Along, s.Block = n.along, n.block
+		s.blocks = newExpansion(from, dims, n.along, n.block)
+	}
 	return s, nil
 }
 
-// Params returns the scales and zero points. The first call reads the tensor.
+// Params returns the scales and zero points, those of channels if there are blocks. The first call reads the tensor.
 func (s *Stored) Params() ([]Params, error) {
 	s.once.Do(func() {
 		if s.params, s.err = s.find(); s.err == nil {
 			s.err = s.widen()
+		}
+		if s.err == nil && s.blocks != nil {
+			s.err = s.blocks.fit(s.params)
 		}
 	})
 	return s.params, s.err
@@ -75,6 +85,9 @@ func (s *Stored) find() ([]Params, error) {
 			lo[i], hi[i] = 0, 0
 		}
 		params[i] = s.codes.For(lo[i], hi[i])
+		if s.blocks != nil {
+			params[i].Scale /= mostSteps
+		}
 	}
 	return params, nil
 }
@@ -97,7 +110,7 @@ func (s *Stored) observe(lo, hi, x []float32, at int64) {
 
 // widen enlarges the scales of a symmetric weight so that the codes of its biases fit into 32 bits.
 func (s *Stored) widen() error {
-	if !s.codes.Symmetric || s.codes.Type != dtype.Int8 && s.codes.Type != dtype.Int16 {
+	if t := s.codes.Type; !s.codes.Symmetric || t != dtype.Int4 && t != dtype.Int8 && t != dtype.Int16 {
 		return nil
 	}
 	for _, b := range s.biases {
@@ -117,6 +130,33 @@ func (s *Stored) widen() error {
 			amax := max(values[i], -values[i])
 			s.params[i].Scale = leastScale(s.params[i].Scale, x, float64(float32(slack)*(2*amax)))
 		}
+	}
+	return nil
+}
+
+// scaleCount is the number of stored scales.
+func (s *Stored) scaleCount() int64 {
+	if s.blocks != nil {
+		return int64(len(s.blocks.steps))
+	}
+	return s.channels
+}
+
+// Fill sets scales and zero points, starting with that of block first of the weight. Weights without blocks repeat
+// their scales.
+func (s *Stored) Fill(scales []float32, zeros []byte, first int64) error {
+	params, err := s.Params()
+	if err != nil {
+		return err
+	}
+	if s.blocks != nil {
+		clear(zeros[:len(scales)])
+		s.blocks.scales(scales, first, params)
+		return nil
+	}
+	for i := range scales {
+		p := params[(first+int64(i))%int64(len(params))]
+		scales[i], zeros[i] = p.Scale, byte(p.Zero)
 	}
 	return nil
 }
@@ -142,6 +182,14 @@ func leastScale(scale, x float32, width float64) float32 {
 func (s *Stored) ScaleBytes() io.ReaderAt {
 	return computed(func() (raw []byte, err error) {
 		params, err := s.Params()
+		if s.blocks != nil && err == nil {
+			scales := make([]float32, len(s.blocks.steps))
+			s.blocks.scales(scales, 0, params)
+			for _, scale := range scales {
+				raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(scale))
+			}
+			return raw, nil
+		}
 		for _, p := range params {
 			raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(p.Scale))
 		}
@@ -151,6 +199,9 @@ func (s *Stored) ScaleBytes() io.ReaderAt {
 
 func (s *Stored) ZeroBytes() io.ReaderAt {
 	return computed(func() (raw []byte, err error) {
+		if s.codes.Type == dtype.Int4 {
+			return make([]byte, s.codes.Type.Bytes(s.scaleCount())), nil
+		}
 		params, err := s.Params()
 		for _, p := range params {
 			raw = s.codes.Append(raw, p.Zero)

@@ -17,10 +17,13 @@ import (
 // float, or "".
 func (d *Decision) fit(c Choice, x *graph.Graph, opts Options) (_ Choice, obstacle string) {
 	s, ok := c.Target.Support(c.Format)
+	if !ok && opts.Static != nil && c.Format == spec.Int4 && slices.Contains(c.Target.Static.Formats, spec.Int4) {
+		s, ok = target.Support{Blocks: c.Target.Static.Int4}, true // decoded beside floats
+	}
 	if !ok {
 		return c, fmt.Sprintf("%s does not take %s", c.Target.Label, c.Format)
 	}
-	if why := d.refused(c, x, s); why != "" {
+	if why := d.refused(c, x, s, opts); why != "" {
 		return c, why
 	}
 	return d.fitBlock(c, s, opts.Asked.Block && c.Block == opts.Block)
@@ -29,12 +32,12 @@ func (d *Decision) fit(c Choice, x *graph.Graph, opts Options) (_ Choice, obstac
 // refused returns why the target cannot use the weight in its format, either with any block size or
 // with the block size that a precision_info asks for. It returns "" if the target can. Users see
 // the first case that applies.
-func (d *Decision) refused(c Choice, x *graph.Graph, s target.Support) string {
+func (d *Decision) refused(c Choice, x *graph.Graph, s target.Support, opts Options) string {
 	r := c.Target
 	last, k := c.Operand.View[len(c.Operand.View)-1], c.Operand.View[c.Operand.Axis]
 	other, hasOther := d.otherAxis(c)
 	switch {
-	case d.Override.Block != nil && !s.Blocks.Possible(c.Block):
+	case d.Override.Block != nil && !s.Blocks.Possible(c.Block) && (opts.Static == nil || !s.Blocks.Only):
 		return fmt.Sprintf("%s takes %s in %s, not %s", r.Label, c.Format, s.Blocks, spec.BlockName(c.Block))
 	case s.Product && d.Convolves():
 		return fmt.Sprintf("%s does not take %s in convolutions", r.Label, c.Format)

@@ -1,6 +1,7 @@
 package discover
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -51,11 +52,16 @@ func (s *selection) find(all []*Decision, trained map[string]bool, except Except
 		s.keep(d, trained, except)
 	}
 	weights := actpairs.Codes{Type: dtype.Int8, Symmetric: true, Reduced: opts.ReduceRange, MinRange: opts.Static.Codes.MinRange}
+	decided := map[*graph.Value]*Decision{}
+	for _, d := range all {
+		decided[d.Value] = d
+	}
 	if opts.Format == spec.Uint8 {
 		weights.Type, weights.Symmetric = dtype.Uint8, false
 	}
 	return actpairs.Find(x, actpairs.Options{
-		Ranges: opts.Static.Ranges, Activations: opts.Static.Codes, Weights: weights, PerChannel: opts.Block == spec.PerChannel,
+		Ranges: opts.Static.Ranges, Activations: opts.Static.Codes, Weights: weights, PerChannel: opts.Block == spec.PerChannel || opts.Block > 0,
+		Int4:      actpairs.Int4{Block: func(v *graph.Value) (int, bool) { return decided[v].int4(opts) }, Rule: opts.Target.Static.Int4},
 		Placement: opts.Static.Placement, Selects: s.selects, Keeps: func(v *graph.Value) bool { return s.kept[v] },
 	})
 }
@@ -115,10 +121,44 @@ func (d *Decision) unwanted(opts Options, weight bool) string {
 		return "not included"
 	case o.Format != nil && *o.Format == spec.Float:
 		return FormatFloat
-	case weightsOnly(o):
+	case opts.weightsOnly(o):
 		return reasonWeightsOnly
 	}
 	return ""
+}
+
+// int4 returns the block size of a weight that shall have int4 beside static activations. ok is false if it shall have
+// 8 bits.
+func (d *Decision) int4(opts Options) (block int, ok bool) {
+	if d == nil || !slices.Contains(opts.Target.Static.Formats, spec.Int4) {
+		return 0, false
+	}
+	format, block := opts.Format, opts.Block
+	if format == spec.Int4 && d.onlyConvolved() {
+		format = cmp.Or(opts.ConvFormat, spec.Int8)
+	}
+	switch o := d.Override; {
+	case o.Format != nil:
+		format = *o.Format
+	case o.Bits != nil:
+		format = spec.Format(fmt.Sprintf("int%d", *o.Bits))
+	}
+	if format != spec.Int4 {
+		return 0, false
+	}
+	spec.SetIf(&block, d.Override.Block)
+	if block == 0 || block == spec.PerTensor {
+		block = target.DefaultInt4
+	}
+	if opts.Static.Codes.Type.Bits() != 16 {
+		block = spec.PerChannel
+	}
+	return block, true
+}
+
+// onlyConvolved reports whether all operators that read a weight are convolutions.
+func (d *Decision) onlyConvolved() bool {
+	return len(d.Reach.Leaves) > 0 && !slices.ContainsFunc(d.Reach.Leaves, func(l reach.Leaf) bool { return !strings.HasPrefix(l.Node.GetOpType(), "Conv") })
 }
 
 // besideCodes gives a weight of 8 bits in blocks one scale for each column where a MatMul multiplies it by an
@@ -143,6 +183,14 @@ func (d *Decision) besideCodes(c Choice, x *graph.Graph, activations *actpairs.P
 const reasonWeightsOnly = "weights only"
 
 // weightsOnly reports whether a precision_info entry asks for a form that must be decoded.
+func (o *Options) weightsOnly(e spec.Override) bool {
+	beside := o.Target.Static.Formats
+	if e.Format != nil && slices.Contains(beside, *e.Format) || e.Format == nil && e.Bits != nil && *e.Bits == 4 && slices.Contains(beside, spec.Int4) {
+		return false
+	}
+	return weightsOnly(e)
+}
+
 func weightsOnly(o spec.Override) bool {
 	eight := func(f spec.Format) bool { return f == spec.Int8 || f == spec.Uint8 }
 	return o.Format != nil && !eight(*o.Format) || o.Bits != nil && *o.Bits != 8 || o.Block != nil && *o.Block > 0
@@ -212,10 +260,16 @@ func (d *Decision) settleStatic(p *actpairs.Plan, opts Options) bool {
 		Style: spec.StyleStatic, Static: t, Target: opts.Target, Algorithm: spec.RTN, Format: spec.Uint8, Block: spec.PerTensor,
 		Operand: reach.Operand{View: d.Shape},
 	}
-	if t.Codes.Type == dtype.Int8 {
+	switch t.Codes.Type {
+	case dtype.Int8:
 		c.Format = spec.Int8
+	case dtype.Int4:
+		c.Format = spec.Int4
 	}
-	if t.Axis >= 0 {
+	switch {
+	case t.Block > 0:
+		c.Block, c.Operand.Axis = t.Block, t.Along
+	case t.Axis >= 0:
 		c.Block, c.Operand.Axis = spec.PerChannel, t.Axis
 	}
 	d.Selected, d.Quantize, d.Reason, d.Choice = true, true, "", &c

@@ -2,6 +2,7 @@ package form
 
 import (
 	"io"
+	"slices"
 
 	"onnxquant/formats/dtype"
 	"onnxquant/int4"
@@ -19,6 +20,13 @@ import (
 func (w *Weight) setStatic() {
 	dims := w.Shape
 	w.Outer, w.K, w.Inner = 1, shapes.Count(dims), 1
+	w.codec = int4.Codec{Bits: w.Choice.Format.Bits(), Signed: w.Choice.Format.Signed(), ZeroPoint: true}
+	if s := w.Choice.Static; s.Block > 0 {
+		w.Outer, w.K, w.Inner = shapes.Count(dims[:s.Along]), dims[s.Along], shapes.Count(dims[s.Along+1:])
+		w.Block = int64(s.Block)
+		w.Blocks = w.K / w.Block
+		return
+	}
 	switch axis := w.Choice.Static.Axis; {
 	case axis >= 0 && axis == len(dims)-1:
 		w.K, w.Inner = w.K/dims[axis], dims[axis]
@@ -30,16 +38,6 @@ func (w *Weight) setStatic() {
 		w.K /= w.Outer
 	}
 	w.Block, w.Blocks = w.K, 1
-	w.codec = int4.Codec{Bits: 8, Signed: w.Choice.Format.Signed(), ZeroPoint: true}
-}
-
-// given returns the scales and zero points of a static weight.
-func (w *Weight) given() (scales []float32, zeros []byte, err error) {
-	params, err := w.Choice.Static.Params()
-	for _, p := range params {
-		scales, zeros = append(scales, p.Scale), append(zeros, byte(p.Zero))
-	}
-	return scales, zeros, err
 }
 
 // Computed adds an initializer whose content is computed when it is read.
@@ -54,7 +52,12 @@ func (w *Weight) BuildStatic(b *Builder, c *graph.Copy) (t Tensors) {
 	var scales []int64
 	var attrs []*onnxpb.AttributeProto
 	s := w.Choice.Static
-	if s.Axis >= 0 {
+	switch {
+	case s.Block > 0:
+		scales = slices.Clone(w.Shape)
+		scales[s.Along] = w.Blocks
+		attrs = []*onnxpb.AttributeProto{IntAttr("axis", int64(s.Along)), IntAttr("block_size", w.Block)}
+	case s.Axis >= 0:
 		scales, attrs = []int64{w.Shape[s.Axis]}, []*onnxpb.AttributeProto{IntAttr("axis", int64(s.Axis))}
 	}
 	t.Codes = b.Tensor(w.Name+w.Choice.Format.Traits().Suffix, w.codeType(), w.Shape)
@@ -66,8 +69,12 @@ func (w *Weight) BuildStatic(b *Builder, c *graph.Copy) (t Tensors) {
 
 // staticOpset is the least opset for a static weight.
 func (w *Weight) staticOpset() int64 {
-	if w.Choice.Block == spec.PerChannel {
-		return 13 // axis
+	need := w.codeType().Opset()
+	switch {
+	case w.Choice.Block > 0:
+		return max(need, 21)
+	case w.Choice.Block == spec.PerChannel:
+		return max(need, 13) // axis
 	}
-	return 10
+	return max(need, 10)
 }

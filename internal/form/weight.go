@@ -86,7 +86,7 @@ func (w *Weight) Quantize(name string, src quantize.Source, importance []float32
 		FloatZeros:     w.Choice.NBits.FloatZeros,
 	}
 	if w.Choice.Style == spec.StyleStatic {
-		q.Given = w.given
+		q.Given = w.Choice.Static.Fill
 	}
 	if w.encoding != nil && w.Choice.Algorithm != spec.RTN && w.Choice.Algorithm != "" {
 		q.Encoding = w.encoding.LeastError()

@@ -32,15 +32,7 @@ func (t Tile) give(b *Buffers) error {
 	if t.Given == nil {
 		return nil
 	}
-	scales, zeros, err := t.Given()
-	if err != nil {
-		return err
-	}
-	for i := range b.scale {
-		from := (t.first + int64(i)) % int64(len(scales))
-		b.scale[i], b.zero[i] = scales[from], zeros[from]
-	}
-	return nil
+	return t.Given(b.scale, b.zero, t.first)
 }
 
 // observe widens the ranges of a tile's blocks by the chunk in b.x.

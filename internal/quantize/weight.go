@@ -44,9 +44,9 @@ type Weight struct {
 	Details                    []Detail // further tensors, in the blockwise formats
 
 	// Given returns scales and zero points that depend on more than this weight. They are not
-	// written. Scale i of the weight is Given's scale i modulo their number. If Given is nil, they
-	// are computed from the elements.
-	Given func() (scales []float32, zeros []byte, err error)
+	// written. It sets those of some blocks of the weight, starting with block first. If Given is nil,
+	// they are computed from the elements.
+	Given func(scales []float32, zeros []byte, first int64) error
 }
 
 // Source has the elements of a weight.

@@ -71,6 +71,10 @@ type Static struct {
 	Type      spec.ActivationType // default; "": uint8
 	Format    spec.Format         // default of weights; "": int8
 	MinRange  float64             // least difference between the ends of a range
+	Formats   []spec.Format       // of weights, besides int8 and uint8
+	// Int4 has the block sizes of int4 weights, if Formats has int4. Blocks need activations of 16 bits. Their
+	// scales are whole multiples, 1 to 16, of one scale per channel (LPBQ).
+	Int4 BlockRule
 	// Refuses returns why the runtime does not take these types, or "". nil: the runtime takes all.
 	Refuses func(activations spec.ActivationType, weights spec.Format) string
 }
@@ -108,10 +112,14 @@ type Support struct {
 type BlockRule struct {
 	sizes      []int // allowed block sizes, ascending; nil: any
 	powers     bool  // block sizes must be powers of two
+	multiple   int   // block sizes must be multiples of this; 0: any
 	whole      bool  // the block size must divide the axis
 	PerChannel bool  // per-channel scales are supported
 	Only       bool  // only per-channel scales are supported
 }
+
+// DefaultInt4 is the block size of int4 beside static activations if none is asked for.
+const DefaultInt4 = 32
 
 // AnyBlocks is no restriction.
 var AnyBlocks = BlockRule{PerChannel: true}
@@ -289,10 +297,15 @@ var Engines = []Engine{
 			PerTensor: true,
 			Format:    spec.Uint8,
 			MinRange:  0.0001,
+			Formats:   []spec.Format{spec.Int4},
+			Int4:      BlockRule{multiple: 8, whole: true, PerChannel: true},
 		},
 		StoredScales: true,
 		Remarks: []string{
 			"It computes with quantized activations alone: see [activations.md](activations.md#for-qnn). A weight whose activation is float runs on the CPU.",
+			"It takes int4 beside static activations alone ([which weights](activations.md#int4-for-qnn)): in blocks for MatMul and for Conv of 1 × 1, beside activations of 16 bits, else with a scale per channel. Blocks need its provider option `enable_block_quant_weight_optimization=1`.",
+			"It expands a scale of a block to a whole multiple, 1 to 16, of the channel's largest scale / 16, and rounds other scales: 1 to 4 % in the outputs. `--target qnn` writes such multiples.",
+			"It computes int4 with a scale per channel wrongly without zero points, so zero points of 0 are stored. It computes blocks wrongly whose size does not divide the axis or is no multiple of 8. It does not take uint4.",
 			"It takes no shapes that vary: `--fix-dim batch=1` fixes the dimension of that name, `--fix-dim x:0=1` one without a name. A warning names the dimensions.",
 			"It computes CumSum wrongly on activations of 8 bits, and BatchNormalization with some data: a warning names the nodes. With 16 bits they are right.",
 		},
@@ -353,6 +366,8 @@ func (e *Engine) Check(style spec.Style, format spec.Format, block int, asked bo
 	switch {
 	case style == spec.NBits && e.standard:
 		return fmt.Errorf("target %s has no MatMulNBits: use style dq", e.Target)
+	case !ok && slices.Contains(e.Static.Formats, format):
+		return fmt.Errorf("target %s does not take %s, only %s; %s needs static activations", e.Target, format, e.takes(), format)
 	case !ok:
 		return fmt.Errorf("target %s does not take %s, only %s", e.Target, format, e.takes())
 	case asked && !s.Blocks.Possible(block):
@@ -383,7 +398,7 @@ func (r BlockRule) Possible(n int) bool {
 	switch {
 	case n == spec.PerChannel:
 		return r.PerChannel
-	case r.Only:
+	case r.Only, r.multiple != 0 && n%r.multiple != 0:
 		return false
 	}
 	return len(r.sizes) == 0 || n >= r.sizes[0]
@@ -394,7 +409,7 @@ func (r BlockRule) Fits(n int, k int64) bool {
 	switch {
 	case n == spec.PerChannel:
 		return r.PerChannel
-	case r.Only, r.powers && n&(n-1) != 0, len(r.sizes) > 0 && !slices.Contains(r.sizes, n):
+	case r.Only, r.powers && n&(n-1) != 0, r.multiple != 0 && n%r.multiple != 0, len(r.sizes) > 0 && !slices.Contains(r.sizes, n):
 		return false
 	}
 	return !r.whole || k%int64(n) == 0
@@ -428,6 +443,8 @@ func (r BlockRule) String() string {
 		text = "blocks of " + strings.Trim(strings.ReplaceAll(fmt.Sprint(r.sizes), " ", " or "), "[]")
 	case r.powers:
 		text = "powers of two"
+	case r.multiple != 0:
+		text = fmt.Sprintf("multiples of %d", r.multiple)
 	default:
 		text = "any blocks"
 	}

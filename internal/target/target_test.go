@@ -58,6 +58,9 @@ func describeEngine(b *strings.Builder, e Engine) {
 			fmt.Fprintf(b, "| %s | %s | %s | %s |\n", f, decoderOf(&e, f), blocks, channel)
 		}
 	}
+	if slices.Contains(e.Static.Formats, spec.Int4) {
+		fmt.Fprintf(b, "| int4, with static activations | DequantizeLinear | %s | yes |\n", e.Static.Int4)
+	}
 	remarks := slices.Clone(e.Remarks)
 	if lost := lostKernels(&e); lost != "" {
 		remarks = append(remarks, lost+" A weight whose format would raise a model that far stays in float.")
@@ -95,6 +98,7 @@ func TestBlocksThatFit(t *testing.T) {
 	trt, _ := Of(spec.TensorRT).Support(spec.Int4)
 	channels, _ := Of(spec.TensorRT).Support(spec.Int8)
 	mx, _ := Of(spec.OpenVINO).Support(spec.MXFP8)
+	qnn := Of(spec.QNN).Static.Int4
 	for _, c := range []struct {
 		rule BlockRule
 		n    int
@@ -116,6 +120,11 @@ func TestBlocksThatFit(t *testing.T) {
 		{trt.Blocks, 128, 96, spec.PerChannel, false},
 		{channels.Blocks, 128, 96, spec.PerChannel, true},
 		{mx.Blocks, 32, 48, spec.PerChannel, false},
+		{qnn, 32, 48, 24, true},
+		{qnn, 24, 48, 24, true},
+		{qnn, 8, 24, 8, true},
+		{qnn, 32, 36, spec.PerChannel, true},
+		{qnn, 40, 80, 40, true},
 	} {
 		got, ok := c.rule.Nearest(c.n, c.k)
 		if ok != c.ok || ok && got != c.want {

@@ -319,13 +319,15 @@ func keepFloat(x *graph.Graph, o *onnxq.Options, groups []*group, float []int) e
 		}
 	}
 	var weights []string
+	multiplied := map[string]bool{}
 	for w := range seen {
 		if w != nil && w.Tensor != nil && w.ElemType().Float() && len(w.Tensor.GetDims()) > 1 {
 			weights = append(weights, w.Name)
+			multiplied[w.Name] = !slices.ContainsFunc(w.Uses, func(u graph.Use) bool { return isNoMatrixProduct(u.Node.GetOpType()) })
 		}
 	}
 	o.Ranges = &ranges
-	return decode8(o, weights)
+	return decodeWeights(o, weights, multiplied)
 }
 
 func names(groups []*group, of []int) (all []string) {

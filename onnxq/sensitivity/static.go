@@ -137,13 +137,15 @@ func (s *static) rest(context.Context) error {
 		return err
 	}
 	var names []string
+	multiplied := map[string]bool{}
 	for _, t := range p.Tensors {
 		if t.Decision == onnxq.Keep && len(t.Shape) > 1 && unreached(t.Reason) && slices.ContainsFunc(t.Consumers, isProduct) {
 			names = append(names, t.Name)
+			multiplied[t.Name] = !slices.ContainsFunc(t.Consumers, isNoMatrixProduct)
 		}
 	}
 	before := o.Precision
-	if err := decode8(o, names); err != nil {
+	if err := decodeWeights(o, names, multiplied); err != nil {
 		return err
 	}
 	if o.Precision != before {
@@ -163,16 +165,25 @@ func isProduct(consumer string) bool {
 	return slices.Contains(onnxq.KnownOps(), op)
 }
 
-// decode8 gives weights codes of 8 bits in blocks of 32, which are decoded.
-func decode8(o *onnxq.Options, names []string) error {
+func isNoMatrixProduct(consumer string) bool {
+	op, _, _ := strings.Cut(consumer, ":")
+	return op != "MatMul" && op != "Gemm"
+}
+
+// decodeWeights gives weights codes of 8 bits in blocks of 32, which are decoded. Where int4 is asked for, those of
+// matrix products, multiplied, have 4 bits.
+func decodeWeights(o *onnxq.Options, names []string, multiplied map[string]bool) error {
+	int4 := o.Bits == 4 || o.Format == spec.Int4
 	entries := o.Precision.Entries()
 	given := len(entries)
-	override := spec.Candidate{Format: spec.Int8, Block: 32}.Override()
 	slices.Sort(names)
 	for _, name := range names {
-		pattern := rules.PatternOf(name)
+		format, pattern := spec.Int8, rules.PatternOf(name)
+		if int4 && multiplied[name] {
+			format = spec.Int4
+		}
 		if !slices.ContainsFunc(entries, func(e rules.PrecisionEntry) bool { return e.Pattern == pattern }) {
-			entries = append(slices.Clip(entries), rules.PrecisionEntry{Pattern: pattern, Override: override})
+			entries = append(slices.Clip(entries), rules.PrecisionEntry{Pattern: pattern, Override: spec.Candidate{Format: format, Block: 32}.Override()})
 		}
 	}
 	if len(entries) == given {
