@@ -34,6 +34,8 @@ func (o Options) withStatic() Options {
 		if strings.HasSuffix(string(activations), "16") {
 			block = target.DefaultInt4
 		}
+	case format == spec.FP8E4M3:
+		activations = spec.ActivationsFP8
 	case s.PerTensor:
 		block = spec.PerTensor
 	}
@@ -42,6 +44,8 @@ func (o Options) withStatic() Options {
 	switch {
 	case format == spec.Int4:
 		o.Format = format
+	case format == "" && o.ActivationType == spec.ActivationsFP8:
+		o.Format = spec.FP8E4M3
 	case o.Format == "" && o.Bits == 0:
 		if o.Format = s.Format; o.Format == "" {
 			o.Bits = 8
@@ -63,15 +67,22 @@ func (o Options) weightFormat() spec.Format {
 func (o Options) checkStaticWeights() error {
 	s, format := o.engine().Static, o.weightFormat()
 	switch {
+	case (format == "" || format == spec.FP8E4M3) && o.ActivationType == spec.ActivationsFP8 && !slices.Contains(s.Formats, spec.FP8E4M3):
+		return fmt.Errorf("activations of %s are for target %s", spec.FP8E4M3, spec.TensorRT)
+	case o.Block > 0 && format != spec.Int4:
+		return errors.New("static activations: weights have one scale, or one per channel (block -1), not blocks")
+	case (format == spec.FP8E4M3) != (o.ActivationType == spec.ActivationsFP8) && slices.Contains(s.Formats, spec.FP8E4M3):
+		return fmt.Errorf("static activations: weights of %s go with activations of %[1]s, not with other types", spec.FP8E4M3)
 	case format == "" || format == spec.Int8 || format == spec.Uint8:
-		if o.Block > 0 {
-			return errors.New("static activations: weights have one scale, or one per channel (block -1), not blocks")
-		}
 	case !slices.Contains(s.Formats, format):
 		if format.Bits() == 4 && o.Target != spec.QNN && format == spec.Int4 {
 			return errors.New("static activations: weights must be int8 or uint8, of 8 bits; int4 is for target qnn")
 		}
-		return fmt.Errorf("static activations: weights must be %s, not %s", orList(append([]spec.Format{spec.Int8, spec.Uint8}, s.Formats...)), format)
+		where := ""
+		if format == spec.FP8E4M3 {
+			where = fmt.Sprintf("; that is for target %s", spec.TensorRT)
+		}
+		return fmt.Errorf("static activations: weights must be %s, not %s%s", orList(append([]spec.Format{spec.Int8, spec.Uint8}, s.Formats...)), format, where)
 	case format == spec.Int4 && (o.Block == spec.PerTensor || o.Block != 0 && !s.Int4.Possible(o.Block)):
 		return fmt.Errorf("target %s takes int4 in %s, or per channel (block -1), not %s", o.Target, s.Int4, spec.BlockName(o.Block))
 	case format == spec.Int4 && o.Block > 0 && !strings.HasSuffix(string(o.ActivationType), "16"):

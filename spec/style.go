@@ -26,6 +26,9 @@ const (
 // ActivationType is the type of the codes of activations, with Static.
 type ActivationType string
 
+// ActivationsFP8 goes with weights of format FP8E4M3.
+const ActivationsFP8 ActivationType = "fp8-e4m3"
+
 // DType returns the element type, or 0 for "".
 func (t ActivationType) DType() (dtype.DType, error) {
 	switch t {
@@ -39,13 +42,15 @@ func (t ActivationType) DType() (dtype.DType, error) {
 		return dtype.Int16, nil
 	case "uint16":
 		return dtype.Uint16, nil
+	case ActivationsFP8:
+		return dtype.Float8E4M3FN, nil
 	}
 	return 0, fmt.Errorf("activation type %q: want one of %v", t, ActivationTypes())
 }
 
 // ActivationTypes lists the types of the codes of activations.
 func ActivationTypes() []ActivationType {
-	return []ActivationType{"uint8", "int8", "uint16", "int16"}
+	return []ActivationType{"uint8", "int8", "uint16", "int16", ActivationsFP8}
 }
 
 // Style says which operators decode quantized weights.

@@ -50,11 +50,11 @@ func (f *planFlags) define(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.Smallest, "smallest", false,
 		"with --target ort: codes stay codes in memory, even where a\nrun then takes more time than with floats")
 	fs.Var(cli.Choice[spec.Activations]{Value: &o.Activations, Allowed: []spec.Activations{spec.WeightsOnly, spec.Dynamic, spec.Static}, Kind: "NAME"}, "activations",
-		"what operators compute with: weights, which are decoded, and\nfloats; dynamic: codes of 8 bits on activations that are\nquantized at run time, as ONNX Runtime's quantize_dynamic\nwrites them; or static: QuantizeLinear and DequantizeLinear\naround activations whose --ranges are known, as its\nquantize_static or the --target wants them; --block is then\n-1 (static's default) or -2 (dynamic's); int4 is for static\nwith --target qnn (default weights)")
+		"what operators compute with: weights, which are decoded, and\nfloats; dynamic: codes of 8 bits on activations that are\nquantized at run time, as ONNX Runtime's quantize_dynamic\nwrites them; or static: QuantizeLinear and DequantizeLinear\naround activations whose --ranges are known, as its\nquantize_static or the --target wants them; --block is then\n-1 (static's default) or -2 (dynamic's); int4 is for static\nwith --target qnn, fp8-e4m3 with --target tensorrt (default\nweights)")
 	fs.StringVar(&f.ranges, "ranges", "",
 		"with --activations static: JSON `FILE` with the ranges of\nactivations, from onnxquant calibrate; with --float16: what\ncomes near the end of float16 by them stays float32")
 	fs.Var(cli.Choice[spec.ActivationType]{Value: &o.ActivationType, Allowed: spec.ActivationTypes(), Kind: "TYPE"}, "activation-type",
-		"with --activations static: uint8, int8, uint16 or int16\n(default uint8; int8 for TensorRT; uint16 beside int4)")
+		"with --activations static: uint8, int8, uint16, int16,\nor fp8-e4m3 for TensorRT (default uint8; int8 for TensorRT;\nuint16 beside int4; fp8-e4m3 beside --format fp8-e4m3)")
 	fs.BoolVar(&o.SymmetricActivations, "symmetric-activations", false,
 		"with --activations static: zero points in the middle of the\ncodes (always so for TensorRT)")
 	fs.BoolVar(&o.CoarseActivations, "coarse-activations", false,

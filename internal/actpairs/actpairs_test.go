@@ -300,6 +300,7 @@ func TestParams(t *testing.T) {
 		{"symmetric uint8", "x=-1,3 y=0,1", add, "x", actpairs.Codes{Type: dtype.Uint8, Symmetric: true}, nil, 6.0 / 255, 128},
 		{"reduced uint8", "x=-1,1 y=0,1", add, "x", actpairs.Codes{Type: dtype.Uint8, Reduced: true}, nil, 2.0 / 127, 64},
 		{"reduced int8", "x=-1,1 y=0,1", add, "x", actpairs.Codes{Type: dtype.Int8, Reduced: true}, nil, 2.0 / 128, 0},
+		{"FP8", "x=-1,3 y=0,1", add, "x", actpairs.Codes{Type: dtype.Float8E4M3FN, Symmetric: true}, nil, 3.0 / 448, 0},
 		{"uint16", "x=-1,1 y=0,1", add, "x", actpairs.Codes{Type: dtype.Uint16}, nil, 2.0 / 65535, 32768},
 		{"least range", "x=0,0.1 y=0,1", add, "x", actpairs.Codes{Type: dtype.Uint8, MinRange: 0.5}, nil, 0.5 / 255, 0},
 		{"constant 0", "x=0,0 y=0,1", add, "x", actpairs.Codes{Type: dtype.Uint8}, nil, 1, 0},

@@ -22,7 +22,7 @@ func (m *marking) coarse(t *Tensor, scores map[*graph.Value]bool) bool {
 	if own.Stored != nil {
 		return false
 	}
-	step := float64(own.Own.Scale)
+	step := own.Codes.Step(own.Own.Scale)
 	typical, known := m.opts.Ranges.TypicalOf(t.Value.Path, t.Value.Name)
 	return known && typical < step/2 || step > 1 && scores[t.Value]
 }

@@ -8,7 +8,7 @@ import (
 
 // Codes describes integers that represent floats: value = scale · (code - zero).
 type Codes struct {
-	Type      dtype.DType // Int8, Uint8, Int16 or Uint16; Int4 for weights
+	Type      dtype.DType // Int8, Uint8, Int16, Uint16 or Float8E4M3FN; Int4 for weights
 	Symmetric bool        // the zero point is the middle of the codes
 	Reduced   bool        // codes use one bit less
 	MinRange  float64     // least difference between the ends of the range; 0: no limit
@@ -22,6 +22,9 @@ type Params struct {
 
 // limits returns the smallest and the largest code to which a range is mapped.
 func (c Codes) limits() (lo, hi float64) {
+	if c.IsFP8() {
+		return -mostFP8, mostFP8
+	}
 	size := math.Exp2(float64(c.Type.Bits()))
 	signed := c.Type.Signed()
 	switch {
@@ -35,6 +38,23 @@ func (c Codes) limits() (lo, hi float64) {
 		return -size / 2, size/2 - 1
 	}
 	return 0, size - 1
+}
+
+// mostFP8 is the largest number of E4M3. A scale maps the largest magnitude to it.
+const mostFP8 = 448
+
+// leastFP8 is the smallest number of E4M3 above 0.
+const leastFP8 = 0x1p-9
+
+// IsFP8 reports whether codes are floats of 8 bits. They have no zero points.
+func (c Codes) IsFP8() bool { return c.Type == dtype.Float8E4M3FN }
+
+// Step is the least difference between values, for a scale.
+func (c Codes) Step(scale float32) float64 {
+	if c.IsFP8() {
+		return leastFP8 * float64(scale)
+	}
+	return float64(scale)
 }
 
 // Whole returns the smallest and the largest code of the type.

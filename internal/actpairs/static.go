@@ -71,8 +71,10 @@ func (p *Plan) Opset() int64 {
 		switch {
 		case t.Codes.Type.Bits() != 8:
 			return wideOpset
+		case t.Codes.IsFP8():
+			need = t.Codes.Type.Opset()
 		case t.Stored != nil && t.Axis != noAxis:
-			need = 13
+			need = max(need, 13)
 		}
 	}
 	return need

@@ -12,6 +12,7 @@ import (
 	"onnxquant/internal/msg"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/reach"
+	"onnxquant/internal/shapes"
 	"onnxquant/internal/target"
 	"onnxquant/rules"
 	"onnxquant/spec"
@@ -52,6 +53,9 @@ func (s *selection) find(all []*Decision, trained map[string]bool, except Except
 		s.keep(d, trained, except)
 	}
 	weights := actpairs.Codes{Type: dtype.Int8, Symmetric: true, Reduced: opts.ReduceRange, MinRange: opts.Static.Codes.MinRange}
+	if opts.Static.Codes.IsFP8() {
+		weights.Type = dtype.Float8E4M3FN
+	}
 	decided := map[*graph.Value]*Decision{}
 	for _, d := range all {
 		decided[d.Value] = d
@@ -87,7 +91,10 @@ func (s *selection) keep(d *Decision, trained map[string]bool, except Exceptions
 			wanted = wanted || s.selects(l.Node)
 		}
 	}
-	if d.Reason = d.unwanted(s.opts, len(readers) > 0); d.Reason == "" {
+	if d.Reason = d.unwanted(s.opts, len(readers) > 0); d.Reason == "" && s.opts.Static.Codes.IsFP8() {
+		d.Reason = d.unconvolvedFP8(readers)
+	}
+	if d.Reason == "" {
 		d.Reason = staticObstacle(d, trained, except)
 		d.Selected = wanted && d.Reason != ""
 	}
@@ -156,6 +163,25 @@ func (d *Decision) int4(opts Options) (block int, ok bool) {
 	return block, true
 }
 
+// unconvolvedFP8 returns why TensorRT does not convolve with a weight in FP8, or "". ModelOpt leaves such Conv in float,
+// too.
+func (d *Decision) unconvolvedFP8(readers []*onnxpb.NodeProto) string {
+	if !slices.ContainsFunc(readers, func(n *onnxpb.NodeProto) bool { return strings.HasPrefix(n.GetOpType(), "Conv") }) || len(d.Shape) < 3 {
+		return ""
+	}
+	const least, mostPixels = 16, 32
+	out, in := d.Shape[0], d.Shape[1]
+	switch pixels := shapes.Count(d.Shape[2:]); {
+	case out < least || in < least:
+		return fmt.Sprintf("TensorRT convolves in FP8 with %d channels and more, not with %d and %d", least, out, in)
+	case out%least != in%least:
+		return fmt.Sprintf("TensorRT convolves in FP8 if both numbers of channels have the same remainder modulo %d, not with %d and %d", least, out, in)
+	case pixels > mostPixels:
+		return fmt.Sprintf("TensorRT convolves in FP8 with kernels of up to %d elements, not %d", mostPixels, pixels)
+	}
+	return ""
+}
+
 // onlyConvolved reports whether all operators that read a weight are convolutions.
 func (d *Decision) onlyConvolved() bool {
 	return len(d.Reach.Leaves) > 0 && !slices.ContainsFunc(d.Reach.Leaves, func(l reach.Leaf) bool { return !strings.HasPrefix(l.Node.GetOpType(), "Conv") })
@@ -184,8 +210,17 @@ const reasonWeightsOnly = "weights only"
 
 // weightsOnly reports whether a precision_info entry asks for a form that must be decoded.
 func (o *Options) weightsOnly(e spec.Override) bool {
-	beside := o.Target.Static.Formats
-	if e.Format != nil && slices.Contains(beside, *e.Format) || e.Format == nil && e.Bits != nil && *e.Bits == 4 && slices.Contains(beside, spec.Int4) {
+	format := spec.Format("")
+	switch {
+	case e.Format != nil:
+		format = *e.Format
+	case e.Bits != nil:
+		format = spec.Format(fmt.Sprintf("int%d", *e.Bits))
+	}
+	switch {
+	case o.Static.Codes.IsFP8() && format != "":
+		return format != spec.FP8E4M3
+	case format == spec.Int4 && slices.Contains(o.Target.Static.Formats, spec.Int4):
 		return false
 	}
 	return weightsOnly(e)
@@ -265,6 +300,8 @@ func (d *Decision) settleStatic(p *actpairs.Plan, opts Options) bool {
 		c.Format = spec.Int8
 	case dtype.Int4:
 		c.Format = spec.Int4
+	case dtype.Float8E4M3FN:
+		c.Format = spec.FP8E4M3
 	}
 	switch {
 	case t.Block > 0:

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"onnxquant/formats/dtype"
+	"onnxquant/formats/fp8"
 	"onnxquant/int4"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/modelfile"
@@ -21,6 +22,9 @@ func (w *Weight) setStatic() {
 	dims := w.Shape
 	w.Outer, w.K, w.Inner = 1, shapes.Count(dims), 1
 	w.codec = int4.Codec{Bits: w.Choice.Format.Bits(), Signed: w.Choice.Format.Signed(), ZeroPoint: true}
+	if w.Choice.Format == spec.FP8E4M3 {
+		w.codec = fp8.Codec{Format: fp8.E4M3FN}
+	}
 	if s := w.Choice.Static; s.Block > 0 {
 		w.Outer, w.K, w.Inner = shapes.Count(dims[:s.Along]), dims[s.Along], shapes.Count(dims[s.Along+1:])
 		w.Block = int64(s.Block)

@@ -15,7 +15,7 @@ import (
 type Pair struct {
 	Activation           *graph.Value
 	Quantize, Dequantize *onnxpb.NodeProto
-	Codes                dtype.DType // uint8, int8, uint16 or int16
+	Codes                dtype.DType // uint8, int8, uint16, int16 or float8e4m3fn
 
 	scales, zeros []float32   // as many
 	scaleType     dtype.DType // which rounded them
@@ -53,14 +53,23 @@ func (f *Recognizer) Pair(v *graph.Value) *Pair {
 // Step is the largest scale.
 func (p *Pair) Step() float64 { return float64(slices.Max(p.scales)) }
 
+// limits returns the least and the greatest code.
+func (p *Pair) limits() (least, most float64) {
+	if format, ok := lazy.Float8Types[p.Codes]; ok {
+		return -float64(format.Max()), float64(format.Max())
+	}
+	lo, hi := p.Codes.Limits()
+	return float64(lo), float64(hi)
+}
+
 // Range returns the least and the largest number that has a code, if there is one scale.
 func (p *Pair) Range() (lo, hi float64, ok bool) {
 	if len(p.scales) != 1 {
 		return 0, 0, false
 	}
-	least, most := p.Codes.Limits()
+	least, most := p.limits()
 	scale, zero := float64(p.scales[0]), float64(p.zeros[0])
-	return (float64(least) - zero) * scale, (float64(most) - zero) * scale, true
+	return (least - zero) * scale, (most - zero) * scale, true
 }
 
 // Activations counts the values outside of functions that pairs quantize, by the type of their
@@ -135,7 +144,7 @@ func (f *Recognizer) linear(n *onnxpb.NodeProto) (codes dtype.DType, scales, zer
 		}
 	}
 	switch codes {
-	case dtype.Uint8, dtype.Int8, dtype.Uint16, dtype.Int16:
+	case dtype.Uint8, dtype.Int8, dtype.Uint16, dtype.Int16, dtype.Float8E4M3FN:
 		return codes, scales, zeros, true
 	}
 	return 0, nil, nil, false
@@ -148,7 +157,7 @@ func useless(scale float32) bool { return !(scale > 0) || scale-scale != 0 }
 // then redundant. A limit of 0 must match exactly, others within the rounding of the zero point, the
 // scale and the limit.
 func (p *Pair) Clamps(lo, hi float64) bool {
-	least, most := p.Codes.Limits()
+	least, most := p.limits()
 	rounding := 0.0 // relative, of two numbers
 	switch p.scaleType {
 	case dtype.Float16:
@@ -164,7 +173,7 @@ func (p *Pair) Clamps(lo, hi float64) bool {
 			}
 			return 0.5001*scale + rounding*math.Abs(limit)
 		}
-		if (float64(least)-zero)*scale < lo-slack(lo) || (float64(most)-zero)*scale > hi+slack(hi) {
+		if (least-zero)*scale < lo-slack(lo) || (most-zero)*scale > hi+slack(hi) {
 			return false
 		}
 	}

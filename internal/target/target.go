@@ -224,10 +224,12 @@ var Engines = []Engine{
 			Placement: Placement{Fused: true, KeepClips: true, FloatBias: true},
 			Symmetric: true,
 			Type:      "int8",
+			Formats:   []spec.Format{spec.FP8E4M3},
 			Refuses: func(activations spec.ActivationType, weights spec.Format) string {
 				switch {
+				case activations == spec.ActivationsFP8: // with weights of the same format
 				case activations != "int8":
-					return "TensorRT takes symmetric int8 activations only"
+					return "TensorRT takes symmetric int8 activations only, or fp8-e4m3"
 				case weights == spec.Uint8:
 					return "TensorRT takes symmetric int8 weights only"
 				}
@@ -236,6 +238,7 @@ var Engines = []Engine{
 		},
 		Remarks: []string{
 			"It takes symmetric codes only: no zero points.",
+			"It computes with FP8 where activations and weights have it: [fp8-e4m3](activations.md#fp8-for-tensorrt). Its convolutions in FP8 need 16 channels and more, by ModelOpt's rules.",
 			"It packs 4-bit codes in pairs along the last axis, so the length of that axis must be even.",
 		},
 	},

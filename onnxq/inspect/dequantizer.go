@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"onnxquant/formats/dtype"
+	"onnxquant/internal/buffer"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/reach"
@@ -28,6 +29,7 @@ type dequantizer struct {
 	scalar        bool // the scale is a scalar
 	computed      bool // nodes compute the scale, and not a DequantizeLinear alone
 	zero          bool // there are zero points
+	shifted       bool // some may not be 0
 	nested        bool // it lies in a body of If, Loop or Scan
 	outer         bool // its codes are outside of that body
 	index         *graph.Graph
@@ -46,6 +48,9 @@ func dequantizerOf(x *graph.Graph, n *onnxpb.NodeProto) *dequantizer {
 	d := &dequantizer{
 		made: made, stored: codes, codes: dtype.DType(codes.Tensor.GetDataType()), dims: codes.Tensor.GetDims(),
 		block: graph.IntAttribute(n, "block_size"), zero: graph.HasInput(n, 2), index: x, scaleCount: 1,
+	}
+	if d.zero {
+		d.shifted = shifted(x, x.Source(n, 2))
 	}
 	if scale.Tensor != nil {
 		d.scales = dtype.DType(scale.Tensor.GetDataType())
@@ -68,6 +73,25 @@ func dequantizerOf(x *graph.Graph, n *onnxpb.NodeProto) *dequantizer {
 		d.nested, d.outer = x.Nested(made), home.Values[codes.Name] != codes
 	}
 	return d
+}
+
+// shifted reports whether zero points may not all be 0.
+func shifted(x *graph.Graph, zero *graph.Value) bool {
+	if zero == nil || zero.Tensor == nil {
+		return true
+	}
+	content, err := x.File.Payload(zero.Tensor)
+	if err != nil {
+		return true
+	}
+	raw := make([]byte, min(content.Size(), 1<<16))
+	for at := int64(0); at < content.Size(); at += int64(len(raw)) {
+		raw = raw[:min(int64(len(raw)), content.Size()-at)]
+		if buffer.ReadFull(content, raw, at) != nil || slices.ContainsFunc(raw, func(b byte) bool { return b != 0 }) {
+			return true
+		}
+	}
+	return false
 }
 
 // length is the length of the axis.

@@ -133,7 +133,7 @@ var checks = []check{
 
 	{"tensorrt-versions", spec.TensorRT, EffectRefused, "a newer opset than it knows", func(h *hazardSearch) []string { return h.tooNew(spec.TensorRT) }},
 	{"tensorrt-types", spec.TensorRT, EffectRefused, "DequantizeLinear of a type it does not support", eachDQ(func(_ *hazardSearch, d *dequantizer) bool { return !d.supported(spec.TensorRT) })},
-	{"tensorrt-zero-point", spec.TensorRT, EffectRefused, "zero points", eachDQ(func(_ *hazardSearch, d *dequantizer) bool { return d.supported(spec.TensorRT) && d.zero })},
+	{"tensorrt-zero-point", spec.TensorRT, EffectRefused, "zero points other than 0", eachDQ(func(_ *hazardSearch, d *dequantizer) bool { return d.supported(spec.TensorRT) && d.shifted })},
 	{"tensorrt-scales", spec.TensorRT, EffectRefused, "computed scales: it wants constants, or a DequantizeLinear of constants", eachDQ(func(_ *hazardSearch, d *dequantizer) bool { return d.computed })},
 	{"tensorrt-blocks", spec.TensorRT, EffectRefused, "a block size it does not support for the type", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
 		s, ok := target.Of(spec.TensorRT).Support(d.format())

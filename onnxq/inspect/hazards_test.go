@@ -135,9 +135,15 @@ func TestHazards(t *testing.T) {
 		{"no weight", int4(128, 32, 64, node("Add", "y", "x v")), "", "", ""},
 		{"quantized activations", int4(128, 32, 64, node("DequantizeLinear", "a", "i s"), node("MatMul", "b", "a v"), node("MatMul", "y", "a v")), "", "", ""},
 		{"zero point", change(int4(128, 32, 64), func(p *onnxpb.ModelProto) {
-			p.Graph.Initializer = append(p.Graph.Initializer, zeros("z", dtype.Int4, 2, 32))
+			z := zeros("z", dtype.Int4, 2, 32)
+			z.RawData[3] = 1
+			p.Graph.Initializer = append(p.Graph.Initializer, z)
 			p.Graph.Node[0].Input = append(p.Graph.Node[0].Input, "z")
 		}), "ort-activations", "tensorrt-zero-point", "v"},
+		{"zero points of 0", change(int4(128, 32, 64), func(p *onnxpb.ModelProto) {
+			p.Graph.Initializer = append(p.Graph.Initializer, zeros("z", dtype.Int4, 2, 32))
+			p.Graph.Node[0].Input = append(p.Graph.Node[0].Input, "z")
+		}), "ort-activations", "", "v"},
 		{"scales of another type", change(decoding(23, zeros("q", dtype.Int8, 128, 32), zeros("s", f16, 2, 32), 64), func(p *onnxpb.ModelProto) {
 			p.Graph.Node[0].Attribute = append(p.Graph.Node[0].Attribute, intAttr("output_dtype", int64(f32)))
 		}), "ort-mixed-types ort-activations", "tensorrt-blocks", "v"},

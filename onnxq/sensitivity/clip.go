@@ -13,6 +13,7 @@ import (
 	"onnxquant/internal/actpairs"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/calibrate"
+	"onnxquant/spec"
 )
 
 // The effort of clip: runs of samples, samples for each, blocks at first, and the least gain that counts.
@@ -28,8 +29,8 @@ const (
 // them get the ranges of one method after the other; a block is halved if that does not help. The ranges are
 // kept if the held-out samples lose less than with minimum and maximum.
 func (s *static) clip(ctx context.Context) error {
-	if s.held == nil || s.fit.HeldOut == 0 || s.data.Method.Name != "" || strings.HasSuffix(string(s.fit.Options.ActivationType), "16") {
-		return nil // nothing shows a gain, or a method is given, or 16 bits need no clipping
+	if s.held == nil || s.fit.HeldOut == 0 || s.data.Method.Name != "" || strings.HasSuffix(string(s.fit.Options.ActivationType), "16") || fp8(s.fit.Options) {
+		return nil // nothing shows a gain, or a method is given, or 16 bits and floats need no clipping
 	}
 	p, err := s.model.Plan(s.fit.Options)
 	if err != nil {
@@ -55,6 +56,11 @@ func (s *static) clip(ctx context.Context) error {
 		return err
 	}
 	return s.keepClips(ctx, c)
+}
+
+// fp8 reports whether activations are floats of 8 bits, for which clipping gains nothing: small values keep their bits.
+func fp8(o onnxq.Options) bool {
+	return o.ActivationType == spec.ActivationsFP8 || o.Format == spec.FP8E4M3
 }
 
 // unit is a range that one or more groups have, and its candidates, as calibrate.ClippingMethods has them.

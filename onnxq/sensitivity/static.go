@@ -242,7 +242,11 @@ func (s *static) lossOfAll(ctx context.Context) (onnxq.OutputLoss, error) {
 
 // heldOut runs the float model on all samples. It returns nil if no output can be compared.
 func (s *static) heldOut(ctx context.Context) (held *Sensitivity, err error) {
-	held = &Sensitivity{path: s.path, opts: s.data, engine: s.all.Engine(), all: true}
+	engine := s.all.Engine()
+	if fp8(s.fit.Options) {
+		engine = engine.Plain() // ONNX Runtime's optimizations make operators of FP8 codes that it has not
+	}
+	held = &Sensitivity{path: s.path, opts: s.data, engine: engine, all: true}
 	m := s.model.Graph().File
 	if held.outputs = all(m.Proto.GetGraph()); len(held.outputs) == 0 {
 		return nil, nil

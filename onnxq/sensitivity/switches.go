@@ -55,7 +55,7 @@ const (
 	switchScale = "onnxquant/scale"
 	switchLeast = "onnxquant/least"
 	switchMost  = "onnxquant/most"
-	switchHalf  = "onnxquant/half"
+	switchHalf  = "onnxquant/half" // what rounds: see round
 )
 
 // switched writes a copy of a model in which each run decides which groups are quantized.
@@ -89,6 +89,7 @@ func withSwitches(x *graph.Graph, groups []*group) *onnxpb.ModelProto {
 	for i, group := range groups {
 		for _, t := range group.all {
 			w.at[t.Value.Path] = i
+			w.fp8 = t.Codes.IsFP8()
 		}
 	}
 	g := w.graph(own)
@@ -108,7 +109,7 @@ func withSwitches(x *graph.Graph, groups []*group) *onnxpb.ModelProto {
 	for i, group := range groups {
 		for _, t := range group.all {
 			if t.Value.Node == nil { // an input of the model
-				first = append(first, round(t.Value.Name, t.Value.Name+codesSuffix, i)...)
+				first = append(first, round(t.Value.Name, t.Value.Name+codesSuffix, i, t.Codes.IsFP8())...)
 			}
 		}
 	}
@@ -118,8 +119,9 @@ func withSwitches(x *graph.Graph, groups []*group) *onnxpb.ModelProto {
 
 // switching is the state of withSwitches.
 type switching struct {
-	x  *graph.Graph
-	at map[string]int // path of a value → its group
+	x   *graph.Graph
+	at  map[string]int // path of a value → its group
+	fp8 bool           // codes are floats of 8 bits
 }
 
 // graph returns a copy of a graph with switches, also in bodies of If.
@@ -151,7 +153,7 @@ func (w *switching) graph(own *onnxpb.GraphProto) *onnxpb.GraphProto {
 			}
 			if i, ok := w.at[v.Path]; ok {
 				copied.Output[k] = v.Name + floatSuffix
-				g.Node = append(g.Node, round(v.Name+floatSuffix, v.Name, i)...)
+				g.Node = append(g.Node, round(v.Name+floatSuffix, v.Name, i, w.fp8)...)
 			}
 		}
 	}
@@ -181,9 +183,23 @@ func split(from string, n int, opset int64) *onnxpb.NodeProto {
 func element(of string, i int) string { return fmt.Sprintf("%s/%d", of, i) }
 
 // round makes a value from another one as a pair would, if group i is switched on. It uses operators
-// that models of any opset have.
-func round(from, to string, i int) (nodes []*onnxpb.NodeProto) {
+// that models of any opset have. Floats of 8 bits keep 4 bits: v·c - (v·c - v) rounds to them for c = 2^20 + 1. The few
+// below their smallest normal number keep more bits here than in a pair.
+func round(from, to string, i int, fp8 bool) (nodes []*onnxpb.NodeProto) {
 	last := from
+	if fp8 {
+		made := func(step string, op string, in ...string) string {
+			out := to + "/onnxquant_" + step
+			nodes = append(nodes, &onnxpb.NodeProto{OpType: &op, Input: in, Output: []string{out}})
+			return out
+		}
+		v := made("Div", "Div", from, element(switchScale, i))
+		wide := made("wide", "Mul", v, switchHalf)
+		v = made("short", "Sub", wide, made("rest", "Sub", wide, v))
+		v = made("Min", "Min", made("Max", "Max", v, element(switchLeast, i)), element(switchMost, i))
+		last = made("Mul", "Mul", v, element(switchScale, i))
+		return append(nodes, &onnxpb.NodeProto{OpType: new("Where"), Input: []string{element(switchOn, i), last, from}, Output: []string{to}})
+	}
 	for _, step := range []struct{ op, with string }{
 		{"Div", element(switchScale, i)}, {"Add", switchHalf}, {"Floor", ""},
 		{"Max", element(switchLeast, i)}, {"Min", element(switchMost, i)}, {"Mul", element(switchScale, i)},
@@ -210,10 +226,13 @@ func switches(groups []*group, on func(i int) bool) []*execute.Tensor {
 		lo, hi := g.own.Codes.Whole()
 		scale[i], least[i], most[i] = g.codes.Scale, float32(lo)-float32(g.codes.Zero), float32(hi)-float32(g.codes.Zero)
 	}
-	dims := []int64{int64(n)}
+	dims, half := []int64{int64(n)}, float32(0.5)
+	if n > 0 && groups[0].own.Codes.IsFP8() {
+		half = 1<<20 + 1
+	}
 	return []*execute.Tensor{
 		{Name: switchOn, DType: dtype.Bool, Dims: dims, Data: flags},
-		floats(switchScale, scale), floats(switchLeast, least), floats(switchMost, most), floats(switchHalf, []float32{0.5}),
+		floats(switchScale, scale), floats(switchLeast, least), floats(switchMost, most), floats(switchHalf, []float32{half}),
 	}
 }
 
