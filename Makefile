@@ -27,7 +27,7 @@ GOLDEN := $(wildcard ../shared/golden)
 NUMBERS := ./internal/kernels ./internal/blocks ./formats/... ./int4 ./nvfp4 ./calib ./quality ./quantutil \
 	./internal/packing ./internal/lazy ./internal/quantize
 
-.PHONY: activations random-static fold fold-tasks verdicts honest help build test test-long test-all check test-go test-go-long onnxgo plain cross corpus oracle oracle-long browser release release-test module costs speed bench-agrees actionlint workflows site checksums fusion kernels kernels-next accuracy coverage bench inference optypes proto consumers fuzz crash batch race audit architecture api go-licenses licenses check-licenses reproducible schemas man seeds clean
+.PHONY: activations tune-grid random-static fold fold-tasks verdicts honest help build test test-long test-all check test-go test-go-long onnxgo plain cross corpus oracle oracle-long browser release release-test module costs speed bench-agrees actionlint workflows site checksums fusion kernels kernels-next accuracy coverage bench inference optypes proto consumers fuzz crash batch race audit architecture api go-licenses licenses check-licenses reproducible schemas man seeds clean
 
 help:
 	@echo 'make build    bin/onnxquant, and bin/onnxquant-ort, with which verify runs ONNX Runtime'
@@ -54,6 +54,7 @@ help:
 	@echo 'make speed    the table of runs in docs/performance.md: real models beside float, in ONNX Runtime; in 20 minutes'
 	@echo 'make bench-agrees compares the ratios of onnxquant bench with those of a Python session, in some minutes'
 	@echo 'make accuracy docs/accuracy.md, and the tables of accuracies in docs/formats.md, encodings.md and algorithms.md'
+	@echo 'make tune-grid  onnxquant tune against a grid of 30 settings, on tasks; an hour'
 	@echo 'make activations    the tables of docs/activations.md: 8 bits of activations, by other tools, too; needs espeak-ng; hours'
 	@echo 'make random-static  errors of 100 random graphs with outliers, and of the corpora, beside quantize_static'
 	@echo 'make verdicts build/accuracy/verdicts.md: verdicts of verify on models with labels; needs espeak-ng'
@@ -262,6 +263,11 @@ activations: export ONNXQUANT = $(abspath build/accuracy/bin/onnxquant)
 activations: $(VENV)/ready
 	go build -buildvcs=false -o build/accuracy/bin/ ./cmd/...
 	PYTHONPATH=test/oracle $(VENV)/bin/python test/accuracy/activations.py
+
+tune-grid: export ONNXQUANT = $(abspath build/accuracy/bin/onnxquant)
+tune-grid: $(VENV)/ready
+	go build -buildvcs=false -o build/accuracy/bin/ ./cmd/...
+	PYTHONPATH=test/oracle $(VENV)/bin/python test/accuracy/tune.py
 
 random-static: build corpus
 	$(VENV)/bin/python test/oracle/random_static.py 100

@@ -108,7 +108,7 @@ func runTune(ctx context.Context, c *cli.Console, args []string) error {
 	if f.help {
 		return c.Help("tune")
 	}
-	in, out, err := cli.InOut(fs, false)
+	in, out, err := cli.InOut(fs, f.opts.DryRun)
 	if err == nil {
 		err = cli.WantFile(in, out, ".onnx")
 	}

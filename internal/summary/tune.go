@@ -57,7 +57,7 @@ func trialCells(t tune.Trial) []any {
 	}
 	took := fmt.Sprintf("%.1f s", t.Seconds)
 	if t.Kept {
-		took = "kept"
+		took = "known"
 	}
 	return []any{size, loss, timeText(t.Time), took, goal, cli.Printable(t.Label)}
 }

@@ -55,6 +55,12 @@ type candidate struct {
 	limited bool // the conversion knows the limits of the goal
 }
 
+// group has the classes with the same algorithm.
+func (c *candidate) group() string {
+	words := strings.Fields(c.class)
+	return "by " + words[len(words)-1]
+}
+
 // planner makes candidates, and plans them.
 type planner struct {
 	model   *onnxq.Model

@@ -94,8 +94,12 @@ func (g *Goal) limits(scored bool) sensitivity.Limits {
 func (g *Goal) lost(float, q Quality, lower bool) string {
 	var all []string
 	if q.Loss != nil {
-		if text := g.limits(q.Score != nil).Broken(*q.Loss); text != "" {
+		l := g.limits(q.Score != nil)
+		if text := l.Broken(*q.Loss); text != "" {
 			all = append(all, text)
+		}
+		if l.KL != nil && q.Loss.KL == nil || l.SQNR != nil && q.Loss.SQNR == nil || l.Drop != nil && q.Loss.Drop == nil || q.Loss.Damage == math.MaxFloat64 {
+			all = append(all, "outputs that are NaN or infinite")
 		}
 	}
 	if q.Score != nil && float.Score != nil {

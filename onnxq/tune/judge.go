@@ -139,10 +139,20 @@ func (j *outputs) Judge(ctx context.Context, path string, final bool) (q Quality
 		}
 	}
 	loss := j.loss(of.want, got)
-	if math.IsInf(loss.Damage, 1) {
-		loss.Damage = math.MaxFloat64 // which JSON has
-	}
+	writable(&loss)
 	return Quality{Loss: &loss}, nil
+}
+
+// writable replaces numbers that JSON does not have.
+func writable(x *onnxq.OutputLoss) {
+	if math.IsInf(x.Damage, 1) {
+		x.Damage = math.MaxFloat64
+	}
+	for _, v := range []**float64{&x.KL, &x.SQNR, &x.Drop} {
+		if *v != nil && (math.IsNaN(**v) || math.IsInf(**v, 0)) {
+			*v = nil
+		}
+	}
 }
 
 // both judges by a score and by the outputs.

@@ -233,9 +233,9 @@ func (s *search) prior() (loss, spread float64) {
 	case s.result.Float.Loss == nil || s.result.Float.Score != nil:
 		return 0.01, 2.5 // squared errors of weights, or losses for a score
 	case g.MaxKL != nil:
-		return *g.MaxKL, 0.5
+		return *g.MaxKL, 0.25
 	case g.MinSQNR != nil:
-		return math.Pow(10, -*g.MinSQNR/10), 0.5
+		return math.Pow(10, -*g.MinSQNR/10), 0.25
 	case g.MaxDrop != nil:
 		return 0.2 * g.MaxDrop.Amount, 1.5
 	}
@@ -293,7 +293,6 @@ func (s *search) missed() (*Trial, error) {
 
 // choose tries candidates until none promises enough, or the time is over.
 func (s *search) choose(ctx context.Context) error {
-	const enough = 0.004 // expected gain, as a share
 	most := cmp.Or(s.opts.Most, DefaultMost)
 	for {
 		var why string
@@ -307,7 +306,7 @@ func (s *search) choose(ctx context.Context) error {
 			why = fmt.Sprintf("%d candidates were tried", most)
 		case len(s.untried) == 0:
 			why = "all candidates were tried"
-		case !slices.ContainsFunc(s.untried, func(c *candidate) bool { return s.promise(c).value >= enough }) && !s.resort():
+		case !slices.ContainsFunc(s.untried, s.worthwhile) && !s.resort():
 			why = "no other candidate promised more"
 		}
 		if why != "" {
@@ -321,6 +320,17 @@ func (s *search) choose(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// worthwhile reports whether the expected gain of a candidate is worth its time: to double the time of the search must
+// promise 5 %.
+func (s *search) worthwhile(c *candidate) bool {
+	const least, doubled = 0.004, 0.05
+	enough := least
+	if len(s.trials) > 0 {
+		enough = max(least, doubled*s.cost(c)/time.Since(s.start).Seconds())
+	}
+	return s.promise(c).value >= enough
 }
 
 // resort puts the likeliest candidate first, a few times, if nothing reaches the goal: the estimates may be wrong.
@@ -341,7 +351,9 @@ func (s *search) over() bool { return !s.end.IsZero() && time.Now().After(s.end)
 func (s *search) rank() {
 	rank := map[*candidate]float64{}
 	for _, c := range s.untried {
-		rank[c] = s.promise(c).value / math.Sqrt(s.cost(c))
+		if rank[c] = s.promise(c).value / math.Sqrt(s.cost(c)); !s.worthwhile(c) {
+			rank[c] -= 1000 // behind all others
+		}
 	}
 	slices.SortStableFunc(s.untried, func(a, b *candidate) int { return cmp.Compare(rank[b], rank[a]) })
 }
@@ -417,19 +429,25 @@ func gain(least, x, spread float64) (sum float64) {
 	return sum
 }
 
-// estimate is the loss of a candidate as it is expected by now, and the uncertainty of its logarithm.
+// estimate is the loss of a candidate as it is expected by now, and the uncertainty of its logarithm. What was measured of
+// the same class counts most, then that of the same algorithm, then all.
 func (s *search) estimate(c *candidate) (loss, spread float64) {
-	seen, all := s.off[c.class], s.off[""]
 	off := 0.0
-	if len(all) > 0 {
-		n := float64(len(all))
-		off = mean(all) * n / (n + 1)
+	for _, group := range []struct {
+		name  string
+		prior float64
+	}{{"", 1}, {c.group(), 1}, {c.class, 0.5}} {
+		if seen := s.off[group.name]; len(seen) > 0 {
+			n := float64(len(seen))
+			off = (mean(seen)*n + off*group.prior) / (n + group.prior)
+		}
 	}
 	spread = c.spread
-	if len(seen) > 0 {
-		n := float64(len(seen))
-		off = (mean(seen)*n + off*0.5) / (n + 0.5)
+	switch {
+	case len(s.off[c.class]) > 0:
 		spread = max(c.spread/2, 0.3)
+	case len(s.off[c.group()]) > 0:
+		spread = max(c.spread/1.5, 0.4)
 	}
 	return math.Max(c.noise, 1e-12) * math.Exp(off), spread
 }
@@ -615,7 +633,9 @@ func (s *search) learn(t *Trial, reached bool) {
 	c := t.candidate
 	if t.Quality.Loss != nil && s.outputs != nil {
 		off := logOf(t.Quality.Loss.Damage) - logOf(c.noise)
-		s.off[c.class], s.off[""] = append(s.off[c.class], off), append(s.off[""], off)
+		for _, name := range []string{"", c.group(), c.class} {
+			s.off[name] = append(s.off[name], off)
+		}
 		s.belief.saw(t.Quality.Loss.Damage, 0.15, reached)
 		return
 	}
@@ -644,7 +664,10 @@ func (s *search) clock(ctx context.Context, t *Trial) error {
 
 // bench measures models beside the float model.
 func (s *search) bench(ctx context.Context, paths ...string) (times []*Time, err error) {
-	const each = 1500 * time.Millisecond
+	each := 600 * time.Millisecond
+	if s.goal.needsTime() {
+		each = 1500 * time.Millisecond
+	}
 	threads := max(s.opts.Threads, 1)
 	o := bench.Options{ORTLibrary: s.opts.Library, Threads: threads, Inputs: s.opts.Data, Duration: each * time.Duration(len(paths)+1)}
 	r, err := bench.Models(ctx, append([]string{s.in}, paths...), o)

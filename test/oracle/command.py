@@ -19,7 +19,7 @@ class Result:
     stderr: str
 
 
-COMMANDS = {"analyze", "batch", "bench", "calibrate", "completion", "dequantize", "diff", "gguf", "help", "inspect", "report", "restyle", "verify", "version"}
+COMMANDS = {"analyze", "batch", "bench", "calibrate", "completion", "dequantize", "diff", "gguf", "help", "inspect", "report", "restyle", "tune", "verify", "version"}
 
 
 def onnxquant(*args, timeout=60, folder=None, binary=BINARY):
