@@ -63,6 +63,7 @@ help:
 	@echo 'make schemas  docs/json, from the types that commands print'
 	@echo 'make man      manual pages and completions, in build'
 	@echo 'make consumers  outputs of presets in transformers.js and onnxruntime-genai, models for QNN in its emulator; npm and pip install these first'
+	@echo 'make openvino  WORKS=names: static activations in OpenVINO, beside those of NNCF: the table of docs/for-openvino.md'
 	@echo 'make qnn      models for QNN in its emulator, which pip installs first'
 	@echo 'make bench    the table of docs/performance.md: speed and memory, also of others (BENCH=full: at 4.3 and 16 GB)'
 	@echo 'make inference  the tables of docs/performance.md: what is written, in ONNX Runtime, beside its own quantizers'
@@ -210,6 +211,11 @@ consumers: build build/consumers/ready build/consumers/qnn
 	@echo '== presets in transformers.js and onnxruntime-genai'
 	@build/consumers/venv/bin/python -m pytest -q test/consumers
 	@$(MAKE) --no-print-directory qnn
+
+# openvino needs the network for the first time.
+.PHONY: openvino
+openvino: build
+	PYTHONPATH=test/oracle $(VENV)/bin/python test/accuracy/in_openvino.py $(WORKS)
 
 # qnn needs the network for the first time.
 .PHONY: qnn
