@@ -509,3 +509,12 @@ func TestCheckRanges(t *testing.T) {
 		}
 	}
 }
+
+// The least difference between values is the scale, for floats of 8 bits the least number above 0.
+func TestStep(t *testing.T) {
+	for typ, want := range map[dtype.DType]float64{dtype.Uint8: 2, dtype.Int16: 2, dtype.Float8E4M3FN: 2.0 / 512} {
+		if got := (actpairs.Codes{Type: typ}).Step(2); got != want {
+			t.Errorf("%v: %g, want %g", typ, got, want)
+		}
+	}
+}
