@@ -41,7 +41,7 @@ func (s *static) clip(ctx context.Context) error {
 	if err != nil || len(c.units) == 0 {
 		return err
 	}
-	path, remove, err := switched(ctx, s.model.Graph(), groups)
+	board, path, remove, err := switched(ctx, s.model.Graph(), groups)
 	if err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func (s *static) clip(ctx context.Context) error {
 		return err
 	}
 	defer session.Close()
-	c.trials = &trials{s: s.held, session: session, groups: groups}
+	c.trials = &trials{s.held, session, board}
 	if err := c.search(ctx); err != nil {
 		return err
 	}

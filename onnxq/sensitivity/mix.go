@@ -44,7 +44,7 @@ func (s *Sensitivity) leaveFloat(ctx context.Context, m *onnxq.Model, f *StaticF
 	if f.settle(f.All); f.Met {
 		return nil
 	}
-	path, remove, err := switched(ctx, m.Graph(), groups)
+	board, path, remove, err := switched(ctx, m.Graph(), groups)
 	if err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func (s *Sensitivity) leaveFloat(ctx context.Context, m *onnxq.Model, f *StaticF
 	if err != nil {
 		return err
 	}
-	t := &trials{s: s, session: session, groups: groups}
+	t := &trials{s, session, board}
 	order, err := t.order(ctx)
 	session.Close() // its process takes memory
 	if err != nil {
@@ -118,12 +118,12 @@ const (
 type trials struct {
 	s       *Sensitivity
 	session execute.Session
-	groups  []*group
+	board   *switchboard
 }
 
 // damage runs samples.
 func (t *trials) damage(ctx context.Context, x samples, on func(i int) bool) (float64, error) {
-	got, err := t.s.runs(ctx, t.session, x, switches(t.groups, on)...)
+	got, err := t.s.runs(ctx, t.session, x, t.board.inputs(on)...)
 	if err != nil {
 		return 0, err
 	}
@@ -161,7 +161,7 @@ func (t *trials) order(ctx context.Context) ([]block, error) {
 		}
 		return err
 	}
-	all := make([]int, len(t.groups))
+	all := make([]int, len(t.board.groups))
 	for i := range all {
 		all[i] = i
 	}

@@ -15,8 +15,9 @@ import (
 // processors without VNNI.
 var overflow = runtime.GOARCH == "amd64" && !cpu.X86.HasAVX512VNNI && !cpu.X86.HasAVXVNNI
 
-// narrow gives weights codes of 7 bits where sums of products overflow, unless the outputs of held-out samples lose more then.
-// Few samples show overflows, but one that does can have another result.
+// narrow gives weights codes of 7 bits where sums of products overflow, if the outputs of held-out samples lose less then, and
+// exact sums of 8 bits lose less, too: otherwise the gain is chance. If nothing differs, it gives them 7 bits: few samples show
+// overflows, but one that does can have another result.
 func (s *static) narrow(ctx context.Context) error {
 	o := s.fit.Options
 	if !overflow || s.held == nil || s.held.engine.IsGo() || o.ReduceRange || o.Format != "" || !runsHere(o) {
@@ -31,8 +32,24 @@ func (s *static) narrow(ctx context.Context) error {
 	if err != nil || seven.Damage > eight.Damage {
 		return err
 	}
+	if seven.Damage < eight.Damage {
+		exact, err := s.held.plain().lossOfOutput(ctx, s.model, s.fit.Options)
+		if err != nil || exact.Damage >= eight.Damage*(1-leastOverflow) {
+			return err
+		}
+	}
 	s.fit.Options, s.fit.EightBits, s.fit.SevenBits, s.loss = o, &eight, &seven, &seven
 	return nil
+}
+
+// leastOverflow is the share of the damage that overflows must have.
+const leastOverflow = 0.05
+
+// plain measures models that run without optimizations: pairs around operators then compute in float.
+func (s *Sensitivity) plain() *Sensitivity {
+	p := *s
+	p.engine = s.engine.Plain()
+	return &p
 }
 
 // runsHere reports whether the converted model computes with codes of 8 bits on the processor of this machine.

@@ -59,6 +59,20 @@ func TestStatic(t *testing.T) {
 	}
 }
 
+// The activation with outliers is found in old opsets, too: 8 has no Where and no QuantizeLinear, 9 has no QuantizeLinear.
+func TestStaticOldOpsets(t *testing.T) {
+	for _, opset := range []int64{8, 9, 10} {
+		path, data := outlierOf(t, opset)
+		f, err := sensitivity.Static(t.Context(), path, onnxq.Options{Activations: spec.Static, NoBalance: true}, calibrate.Options{Data: []string{data}, Engine: "go"}, sensitivity.Limits{})
+		if err != nil {
+			t.Fatalf("opset %d: %v", opset, err)
+		}
+		if !slices.Contains(f.Float, "k") || !f.Met {
+			t.Errorf("opset %d: %+v", opset, f)
+		}
+	}
+}
+
 // With factors of channels, the outlier does no damage, and the converted model has them.
 func TestStaticBalance(t *testing.T) {
 	path, data := outlier(t)
@@ -79,7 +93,9 @@ func TestStaticBalance(t *testing.T) {
 }
 
 // outlier writes a model of which an activation has a channel with outliers, and samples.
-func outlier(t *testing.T) (path, data string) {
+func outlier(t *testing.T) (path, data string) { return outlierOf(t, 13) }
+
+func outlierOf(t *testing.T, opset int64) (path, data string) {
 	t.Helper()
 	const (
 		values = "x:float[1,8] c:float[8]=100,1,1,1,1,1,1,1 w:float[8,8]=0.001,0.001,-0.001,0.001,0.001,-0.001,0.001,0.001,-1.0,-0.17,0.67,-0.67,0.17,1.0,-0.33,0.5,0.17,1.0,-0.33,0.5,-0.83,0.0,0.83,-0.5,-0.83,0.0,0.83,-0.5,0.33,-1.0,-0.17,0.67,0.33,-1.0,-0.17,0.67,-0.67,0.17,1.0,-0.33,-0.67,0.17,1.0,-0.33,0.5,-0.83,0.0,0.83,0.5,-0.83,0.0,0.83,-0.5,0.33,-1.0,-0.17,-0.5,0.33,-1.0,-0.17,0.67,-0.67,0.17,1.0"
@@ -89,7 +105,7 @@ func outlier(t *testing.T) (path, data string) {
 			m = MatMul(k, w)
 			y = Add(m, m)`
 	)
-	path = modeltest.Write(t, &testmodels.Model{Proto: graphtext.Model(t, 13, values, nodes, "y:float[1,8]")})
+	path = modeltest.Write(t, &testmodels.Model{Proto: graphtext.Model(t, opset, values, nodes, "y:float[1,8]")})
 	data = filepath.Join(t.TempDir(), "x.npy")
 	writeArray(t, data, 12, 8)
 	return path, data

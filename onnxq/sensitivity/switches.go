@@ -48,19 +48,41 @@ func groupsOf(p *actpairs.Plan) (groups []*group) {
 	return groups
 }
 
-// Inputs of the model with switches: whether each group is quantized, its scale, and the least and the
+// switchboard is a model whose runs decide what codes do. The inputs of its runs follow its form.
+type switchboard struct {
+	groups []*group
+	pairs  dtype.DType // of the codes of pairs; 0: other operators round, which take longer
+	where  bool        // the opset has Where
+	fp8    bool        // codes are floats of 8 bits
+}
+
+// newSwitchboard chooses the form. Pairs need codes of one type, of 8 bits, and opset 10.
+func newSwitchboard(groups []*group, opset int64) *switchboard {
+	typ := groups[0].own.Codes.Type
+	b := &switchboard{groups: groups, where: opset >= 9, fp8: groups[0].own.Codes.IsFP8()}
+	other := func(g *group) bool { return g.own.Codes.Type != typ }
+	if opset >= 10 && (typ == dtype.Int8 || typ == dtype.Uint8) && !slices.ContainsFunc(groups, other) {
+		b.pairs = typ
+	}
+	return b
+}
+
+// Inputs of the model with switches: whether each group is quantized, its scale, and its zero point, or the least and the
 // greatest multiple of the scale.
 const (
 	switchOn    = "onnxquant/on"
 	switchScale = "onnxquant/scale"
+	switchZero  = "onnxquant/zero"
 	switchLeast = "onnxquant/least"
 	switchMost  = "onnxquant/most"
 	switchHalf  = "onnxquant/half" // what rounds: see round
 )
 
 // switched writes a copy of a model in which each run decides which groups are quantized.
-func switched(ctx context.Context, x *graph.Graph, groups []*group) (path string, remove func(), err error) {
-	return writeFloat(ctx, x.File, withSwitches(x, groups), "switches.onnx")
+func switched(ctx context.Context, x *graph.Graph, groups []*group) (b *switchboard, path string, remove func(), err error) {
+	b = newSwitchboard(groups, x.Opset)
+	path, remove, err = writeFloat(ctx, x.File, b.model(x), "switches.onnx")
+	return b, path, remove, err
 }
 
 // writeFloat writes a model of another structure with the tensors of m to a temporary file.
@@ -81,35 +103,32 @@ func writeFloat(ctx context.Context, m *modelfile.Model, structure *onnxpb.Model
 	return path, remove, nil
 }
 
-// withSwitches returns the structure of the model that switched writes.
-func withSwitches(x *graph.Graph, groups []*group) *onnxpb.ModelProto {
+// model returns the structure of the model that switched writes.
+func (b *switchboard) model(x *graph.Graph) *onnxpb.ModelProto {
 	m := x.File.Proto
 	own := m.GetGraph()
-	w := &switching{x: x, at: map[string]int{}}
-	for i, group := range groups {
+	w := &switching{switchboard: b, x: x, at: map[string]int{}}
+	for i, group := range b.groups {
 		for _, t := range group.all {
 			w.at[t.Value.Path] = i
-			w.fp8 = t.Codes.IsFP8()
 		}
 	}
 	g := w.graph(own)
-	g.Input = append(g.Input[:len(g.Input):len(g.Input)],
-		input(switchOn, dtype.Bool, len(groups)), input(switchScale, dtype.Float32, len(groups)),
-		input(switchLeast, dtype.Float32, len(groups)), input(switchMost, dtype.Float32, len(groups)), input(switchHalf, dtype.Float32, 1))
-	opset := int64(0)
-	for _, o := range m.OpsetImport {
-		if o.GetDomain() == "" || o.GetDomain() == "ai.onnx" {
-			opset = o.GetVersion()
+	g.Input = g.Input[:len(g.Input):len(g.Input)]
+	var first []*onnxpb.NodeProto
+	for _, t := range b.inputs(func(int) bool { return true }) {
+		g.Input = append(g.Input, input(t.Name, t.DType, int(t.Dims[0])))
+		if t.Name != switchHalf {
+			first = append(first, split(t.Name, len(b.groups), x.Opset))
+			if b.pairs != 0 && t.Name != switchOn { // pairs take scalars
+				first = append(first, scalars(t.Name, len(b.groups))...)
+			}
 		}
 	}
-	var first []*onnxpb.NodeProto
-	for _, from := range []string{switchOn, switchScale, switchLeast, switchMost} {
-		first = append(first, split(from, len(groups), opset))
-	}
-	for i, group := range groups {
+	for i, group := range b.groups {
 		for _, t := range group.all {
 			if t.Value.Node == nil { // an input of the model
-				first = append(first, round(t.Value.Name, t.Value.Name+codesSuffix, i, t.Codes.IsFP8())...)
+				first = append(first, b.round(t.Value.Name, t.Value.Name+codesSuffix, i)...)
 			}
 		}
 	}
@@ -117,11 +136,11 @@ func withSwitches(x *graph.Graph, groups []*group) *onnxpb.ModelProto {
 	return &onnxpb.ModelProto{IrVersion: m.IrVersion, OpsetImport: m.OpsetImport, Functions: m.Functions, Graph: g}
 }
 
-// switching is the state of withSwitches.
+// switching is the state of model.
 type switching struct {
-	x   *graph.Graph
-	at  map[string]int // path of a value → its group
-	fp8 bool           // codes are floats of 8 bits
+	*switchboard
+	x  *graph.Graph
+	at map[string]int // path of a value → its group
 }
 
 // graph returns a copy of a graph with switches, also in bodies of If.
@@ -153,7 +172,7 @@ func (w *switching) graph(own *onnxpb.GraphProto) *onnxpb.GraphProto {
 			}
 			if i, ok := w.at[v.Path]; ok {
 				copied.Output[k] = v.Name + floatSuffix
-				g.Node = append(g.Node, round(v.Name+floatSuffix, v.Name, i, w.fp8)...)
+				g.Node = append(g.Node, w.round(v.Name+floatSuffix, v.Name, i)...)
 			}
 		}
 	}
@@ -180,60 +199,86 @@ func split(from string, n int, opset int64) *onnxpb.NodeProto {
 	return s
 }
 
+// scalars makes scalars of the elements of a list.
+func scalars(of string, n int) (nodes []*onnxpb.NodeProto) {
+	for i := range n {
+		nodes = append(nodes, &onnxpb.NodeProto{OpType: new("Squeeze"), Input: []string{element(of, i)}, Output: []string{scalar(of, i)}})
+	}
+	return nodes
+}
+
+func scalar(of string, i int) string { return element(of, i) + "/scalar" }
+
 func element(of string, i int) string { return fmt.Sprintf("%s/%d", of, i) }
 
 // round makes a value from another one as a pair would, if group i is switched on. It uses operators
-// that models of any opset have. Floats of 8 bits keep 4 bits: v·c - (v·c - v) rounds to them for c = 2^20 + 1. The few
+// that models of any opset have, or a pair. Floats of 8 bits keep 4 bits: v·c - (v·c - v) rounds to them for c = 2^20 + 1. The few
 // below their smallest normal number keep more bits here than in a pair.
-func round(from, to string, i int, fp8 bool) (nodes []*onnxpb.NodeProto) {
+func (b *switchboard) round(from, to string, i int) (nodes []*onnxpb.NodeProto) {
 	last := from
-	if fp8 {
-		made := func(step string, op string, in ...string) string {
-			out := to + "/onnxquant_" + step
-			nodes = append(nodes, &onnxpb.NodeProto{OpType: &op, Input: in, Output: []string{out}})
-			return out
-		}
-		v := made("Div", "Div", from, element(switchScale, i))
-		wide := made("wide", "Mul", v, switchHalf)
-		v = made("short", "Sub", wide, made("rest", "Sub", wide, v))
-		v = made("Min", "Min", made("Max", "Max", v, element(switchLeast, i)), element(switchMost, i))
-		last = made("Mul", "Mul", v, element(switchScale, i))
-		return append(nodes, &onnxpb.NodeProto{OpType: new("Where"), Input: []string{element(switchOn, i), last, from}, Output: []string{to}})
+	add := func(step, op string, in ...string) string {
+		last = to + "/onnxquant_" + step
+		nodes = append(nodes, &onnxpb.NodeProto{OpType: &op, Input: in, Output: []string{last}})
+		return last
 	}
-	for _, step := range []struct{ op, with string }{
-		{"Div", element(switchScale, i)}, {"Add", switchHalf}, {"Floor", ""},
-		{"Max", element(switchLeast, i)}, {"Min", element(switchMost, i)}, {"Mul", element(switchScale, i)},
-	} {
-		out := to + "/onnxquant_" + step.op
-		in := []string{last}
-		if step.with != "" {
-			in = append(in, step.with)
-		}
-		nodes, last = append(nodes, &onnxpb.NodeProto{OpType: &step.op, Input: in, Output: []string{out}}), out
+	scale, least, most := element(switchScale, i), element(switchLeast, i), element(switchMost, i)
+	switch {
+	case b.pairs != 0:
+		scale, zero := scalar(switchScale, i), scalar(switchZero, i)
+		add("codes", "QuantizeLinear", from, scale, zero)
+		add("decoded", "DequantizeLinear", last, scale, zero)
+	case b.fp8:
+		v := add("Div", "Div", from, scale)
+		wide := add("wide", "Mul", v, switchHalf)
+		add("short", "Sub", wide, add("rest", "Sub", wide, v))
+	default:
+		add("Div", "Div", from, scale)
+		add("Add", "Add", last, switchHalf)
+		add("Floor", "Floor", last)
 	}
-	return append(nodes, &onnxpb.NodeProto{OpType: new("Where"), Input: []string{element(switchOn, i), last, from}, Output: []string{to}})
+	if b.pairs == 0 {
+		add("Max", "Max", last, least)
+		add("Min", "Min", last, most)
+		add("Mul", "Mul", last, scale)
+	}
+	on := element(switchOn, i)
+	if !b.where { // from - on · (from - last)
+		lost, taken := to+"/onnxquant_lost", to+"/onnxquant_taken"
+		return append(nodes,
+			&onnxpb.NodeProto{OpType: new("Sub"), Input: []string{from, last}, Output: []string{lost}},
+			&onnxpb.NodeProto{OpType: new("Mul"), Input: []string{lost, on}, Output: []string{taken}},
+			&onnxpb.NodeProto{OpType: new("Sub"), Input: []string{from, taken}, Output: []string{to}})
+	}
+	return append(nodes, &onnxpb.NodeProto{OpType: new("Where"), Input: []string{on, last, from}, Output: []string{to}})
 }
 
-// switches returns the inputs of a run in which the groups that are on are quantized.
-func switches(groups []*group, on func(i int) bool) []*execute.Tensor {
-	n := len(groups)
-	flags := make([]byte, n)
+// inputs returns the inputs of a run in which the groups that are on are quantized.
+func (b *switchboard) inputs(on func(i int) bool) (all []*execute.Tensor) {
+	n := len(b.groups)
+	flags, numbers, zero := make([]byte, n), make([]float32, n), make([]byte, n)
 	scale, least, most := make([]float32, n), make([]float32, n), make([]float32, n)
-	for i, g := range groups {
+	for i, g := range b.groups {
 		if on(i) {
-			flags[i] = 1
+			flags[i], numbers[i] = 1, 1
 		}
 		lo, hi := g.own.Codes.Whole()
+		zero[i] = byte(g.codes.Zero)
 		scale[i], least[i], most[i] = g.codes.Scale, float32(lo)-float32(g.codes.Zero), float32(hi)-float32(g.codes.Zero)
 	}
 	dims, half := []int64{int64(n)}, float32(0.5)
-	if n > 0 && groups[0].own.Codes.IsFP8() {
+	if b.fp8 {
 		half = 1<<20 + 1
 	}
-	return []*execute.Tensor{
-		{Name: switchOn, DType: dtype.Bool, Dims: dims, Data: flags},
-		floats(switchScale, scale), floats(switchLeast, least), floats(switchMost, most), floats(switchHalf, []float32{half}),
+	if b.where {
+		all = append(all, &execute.Tensor{Name: switchOn, DType: dtype.Bool, Dims: dims, Data: flags})
+	} else {
+		all = append(all, floats(switchOn, numbers))
 	}
+	all = append(all, floats(switchScale, scale))
+	if b.pairs != 0 {
+		return append(all, &execute.Tensor{Name: switchZero, DType: b.pairs, Dims: dims, Data: zero})
+	}
+	return append(all, floats(switchLeast, least), floats(switchMost, most), floats(switchHalf, []float32{half}))
 }
 
 func floats(name string, x []float32) *execute.Tensor {

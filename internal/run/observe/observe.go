@@ -119,7 +119,7 @@ type Options struct {
 }
 
 // DefaultMemory is enough for all values of a small model, and for some of a large one.
-const DefaultMemory = 256 << 20
+const DefaultMemory = 128 << 20
 
 // Values runs the model at path on all samples, and calls do with each named value of each sample. The
 // values are divided into groups that fit into the memory limit; the model runs once on each sample
