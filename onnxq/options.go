@@ -107,6 +107,9 @@ type Options struct {
 	// nothing reads, go. The model computes the same.
 	Fold bool
 
+	// Codes are codes of weights, with Static, that Plan.FindCodes has found. Others are rounded to nearest.
+	Codes *Codes
+
 	// Balance divides the channels of activations by factors, which weights compensate: the model computes the
 	// same. It has the exponents of the factors by the name of the activation; a factor is 2^(exponent/8).
 	// sensitivity.Static finds them. The output records them, for verify.
@@ -316,6 +319,7 @@ func (o Options) resolve() (r convert.Options, err error) {
 		},
 		Fold:        o.Fold,
 		Balance:     o.Balance,
+		Codes:       o.codes(),
 		FixDims:     o.FixDims,
 		StripNotes:  o.StripNotes,
 		External:    write.External{When: cmp.Or(o.ExternalData, spec.ExternalAuto), Name: o.ExternalDataName, Shard: o.ShardSize},

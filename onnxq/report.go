@@ -123,6 +123,7 @@ type StaticActivations struct {
 	Coarse  []string `json:"coarse,omitempty"`   // in float because codes are too coarse for their ranges
 	NoRange []string `json:"no_range,omitempty"` // in float because they are infinite, NaN or empty
 
+	Codes   *FoundCodes       `json:"codes,omitempty"`   // nil: data were to find no codes of weights
 	Balance *BalancedChannels `json:"balance,omitempty"` // nil: no activation can have factors of channels
 
 	EightBits *OutputLoss `json:"loss_8_bits,omitempty"` // with weights of 8 bits, if they have 7 because of that
@@ -146,6 +147,16 @@ type BalancedChannels struct {
 	Places int         `json:"balanced"`              // those that have some
 	Before *OutputLoss `json:"loss_before,omitempty"` // without factors; nil: none promised a gain, so none were tried
 	After  *OutputLoss `json:"loss_after,omitempty"`  // with them
+}
+
+// FoundCodes says what codes of weights gained that data found, by the inputs that weights get in the quantized model.
+type FoundCodes struct {
+	Algorithm spec.Algorithm `json:"algorithm"`
+	Tried     int            `json:"tried"`       // weights for which codes were found
+	Weights   int            `json:"weights"`     // that have them; 0 if they do not lower the loss
+	Biases    int            `json:"biases"`      // that are corrected
+	Before    OutputLoss     `json:"loss_before"` // of weights rounded to nearest
+	After     OutputLoss     `json:"loss_after"`
 }
 
 // OutputLoss is the difference between the outputs of two models, of the output with the largest one. What was not measured

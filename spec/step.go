@@ -10,10 +10,11 @@ type Step struct {
 
 	// A conversion adds the next fields.
 
-	Folded   int         `json:"folded,omitempty"`      // nodes and constants that Options.Fold took away
-	Balanced int         `json:"balanced,omitempty"`    // activations whose channels have factors, see Options.Balance
-	Codes    []StepCodes `json:"codes,omitempty"`       // how weights were quantized
-	Data     string      `json:"data_sha256,omitempty"` // hash of all calibration data
+	Folded   int         `json:"folded,omitempty"`           // nodes and constants that Options.Fold took away
+	Balanced int         `json:"balanced,omitempty"`         // activations whose channels have factors, see Options.Balance
+	Codes    []StepCodes `json:"codes,omitempty"`            // how weights were quantized
+	Biases   int         `json:"corrected_biases,omitempty"` // that data corrected, see Options.Codes
+	Data     string      `json:"data_sha256,omitempty"`      // hash of all calibration data
 
 	Brief bool `json:"-"` // the model lists no hashes of single tensors
 }

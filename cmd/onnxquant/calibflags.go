@@ -33,13 +33,14 @@ type calibFlags struct {
 	without spec.Algorithm  // of an output of a folder, if its model does not take the data
 	fit     *sensitivity.StaticFit
 	limits  sensitivity.Limits
-	uneven  bool // channels are not balanced
+	codes   spec.Algorithm // of weights beside static activations, or ""
+	uneven  bool           // channels are not balanced
 	share   onnxq.Share
 }
 
 func (f *calibFlags) define(fs *pflag.FlagSet) {
 	fs.Var(dataPaths{&f.paths}, "calib",
-		"find codes by running the model on `DATA`: .npz, .npy, .pb or\n.jsonl files, a folder of them, or self: a language model makes\nits own samples; may be repeated. Algorithms awq and gptq need\nit; --calib without --algorithm means --algorithm best. With\n--activations static: find ranges, and what stays in float")
+		"find codes by running the model on `DATA`: .npz, .npy, .pb or\n.jsonl files, a folder of them, or self: a language model makes\nits own samples; may be repeated. Algorithms awq and gptq need\nit; --calib without --algorithm means --algorithm best. With\n--activations static: find ranges, and what stays in float;\ncodes only with --algorithm gptq or best")
 	cli.AlsoData(fs, "calib")
 	fs.Var(cli.Number[int]{Value: &f.samples, Valid: func(n int) bool { return n >= 1 }, Want: "at least 1"}, "samples", "how many samples of --calib are used (default 128)")
 	fs.Var(cli.Optional{To: &f.limits.KL, Kind: "E"}, "max-kl",
@@ -79,8 +80,11 @@ func (f *calibFlags) finish(fs *pflag.FlagSet, o *onnxq.Options, in string) erro
 	f.data = calibrate.New(in, calibrate.Options{Data: f.paths, Samples: f.samples, Library: f.library})
 	if static {
 		o.Ranges = &rules.Ranges{} // until fitStatic finds them
-		if o.Algorithm.NeedsData() {
-			return cli.Usagef("--algorithm %s is not for --activations static, whose --calib finds ranges; --algorithm best finds codes without data", o.Algorithm)
+		if o.Algorithm == spec.AWQ {
+			return cli.Usagef("--algorithm awq is not for --activations static; gptq and best find codes there")
+		}
+		if f.codes = o.Algorithm; o.Algorithm.NeedsData() {
+			o.Algorithm = "" // until fitStatic
 		}
 		return cli.LeaveOut(fs, "with --activations static, --calib finds ranges", "ranges", "resume", "calib-store", "calib-shard", "tune")
 	}
@@ -213,7 +217,9 @@ func calibratable(o *onnxq.Options) bool {
 func (f *convertFlags) fitStatic(ctx context.Context, c *cli.Console, in string) (err error) {
 	bar := cli.NewProgress(c, f.quiet)
 	f.opts.Fold = f.opts.Fold || !f.noFold && f.opts.ScalePerChannel()
-	f.fit, err = sensitivity.Static(ctx, in, f.opts, calibrate.Options{Data: f.paths, Samples: f.samples, Library: f.library, Progress: bar.Step}, f.limits)
+	o := f.opts
+	o.Algorithm = f.codes
+	f.fit, err = sensitivity.Static(ctx, in, o, calibrate.Options{Data: f.paths, Samples: f.samples, Library: f.library, Progress: bar.Step}, f.limits)
 	bar.Clear()
 	if err == nil {
 		f.opts, f.data = f.fit.Options, nil

@@ -206,6 +206,7 @@ func (f *convertFlags) ofModel(ctx context.Context, c *cli.Console, fs *pflag.Fl
 		if err := f.fitStatic(ctx, c, in); err != nil {
 			return err
 		}
+		defer f.fit.Close()
 	}
 	if f.dryRun {
 		return f.plan(c, in, out)

@@ -456,6 +456,38 @@ func TestBias(t *testing.T) {
 	}
 }
 
+// Scales from outside replace those of a weight, and a shift is part of the codes of a bias.
+func TestFixed(t *testing.T) {
+	p := find(t, 13, "x=0,255 y=-1,1", "x:float[2,2] w:float[2,2]=1,2,3,4 b:float[2]=5,6", "y = Gemm(x, w, b)", nil)
+	w, b := p.Tensors[1], p.Biases[0]
+	if w.Stored == nil || w.Fixed() || w.Scales() != 2 {
+		t.Fatalf("%s: fixed %v, %d scales", w.Value.Name, w.Fixed(), w.Scales())
+	}
+	for _, c := range []struct {
+		scales []float32
+		fits   bool
+	}{{[]float32{0.5, 0.25}, true}, {[]float32{0.5, 1e-12}, false}} {
+		if fits, err := w.Fits(c.scales); err != nil || fits != c.fits {
+			t.Errorf("scales %v: fit %v, %v", c.scales, fits, err)
+		}
+	}
+	w.Fix([]float32{0.5, 0.25})
+	b.Shift = []float32{1, -2}
+	params, err := w.Params()
+	if err != nil || len(params) != 2 || params[0] != (actpairs.Params{Scale: 0.5}) || params[1] != (actpairs.Params{Scale: 0.25}) || !w.Fixed() {
+		t.Errorf("%v, %v", params, err)
+	}
+	raw := read(t, b.CodeBytes(), 8)
+	for i, want := range []int32{12, 16} { // the scale of x is 1
+		if got := int32(binary.LittleEndian.Uint32(raw[4*i:])); got != want {
+			t.Errorf("bias %d: %d, want %d", i, got, want)
+		}
+	}
+	if moved, err := b.Shifted([]float32{10, 20}); err != nil || !slices.Equal(moved, []float32{16, 24}) {
+		t.Errorf("%v, %v", moved, err)
+	}
+}
+
 // Stored values with NaN or infinity are reported once they have been read.
 func TestBroken(t *testing.T) {
 	p := find(t, 13, "x=0,255 y=-1,1", "x:float[2,2] w:float[2,2]=1,NaN b:float[2]=Inf", "y = Gemm(x, w, b)", nil)

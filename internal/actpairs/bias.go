@@ -21,6 +21,9 @@ type Bias struct {
 	Value *graph.Value
 	X, W  *Tensor
 
+	// Shift is added to the elements, to correct the mean of the product; or nil.
+	Shift []float32
+
 	x, w   *graph.Value
 	file   *modelfile.Model
 	from   *modelfile.Payload
@@ -76,6 +79,15 @@ func (t *Tensor) Params() ([]Params, error) {
 // Channels reports whether the bias has a scale for each element.
 func (b *Bias) Channels() bool { return b.W.scales() != 1 }
 
+// Shifted returns the elements of the bias plus other numbers.
+func (b *Bias) Shifted(by []float32) ([]float32, error) {
+	_, values, err := b.read()
+	for i, v := range by {
+		values[i] += v
+	}
+	return values, err
+}
+
 // read returns the scale of the activation and the elements of the bias.
 func (b *Bias) read() (x float32, values []float32, err error) {
 	params, err := b.X.Params()
@@ -92,6 +104,9 @@ func (b *Bias) read() (x float32, values []float32, err error) {
 			b.broken.Store(true)
 			values[i] = 0
 		}
+	}
+	for i, v := range b.Shift {
+		values[i] += v
 	}
 	return params[0].Scale, values, nil
 }

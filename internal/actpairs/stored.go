@@ -27,6 +27,7 @@ type Stored struct {
 	Along, Block int        // codes have blocks of Block elements along this axis; Block 0: none
 	blocks       *expansion // nil without blocks
 
+	fixed  []float32 // scales from outside, of codes without zero points; or nil
 	once   sync.Once
 	params []Params
 	err    error
@@ -53,6 +54,12 @@ func (m *marking) newStored(t *Tensor) (*Stored, error) {
 // Params returns the scales and zero points, those of channels if there are blocks. The first call reads the tensor.
 func (s *Stored) Params() ([]Params, error) {
 	s.once.Do(func() {
+		for _, scale := range s.fixed {
+			s.params = append(s.params, Params{Scale: scale})
+		}
+		if s.params != nil {
+			return
+		}
 		if s.params, s.err = s.find(); s.err == nil {
 			s.err = s.widen()
 		}
@@ -61,6 +68,31 @@ func (s *Stored) Params() ([]Params, error) {
 		}
 	})
 	return s.params, s.err
+}
+
+// Fix gives symmetric codes scales that something else has found: one for each channel. No scale is read before.
+func (s *Stored) Fix(scales []float32) { s.fixed = scales }
+
+// Fixed reports whether the scales are from outside.
+func (s *Stored) Fixed() bool { return s != nil && s.fixed != nil }
+
+// Scales is the number of scales.
+func (s *Stored) Scales() int { return int(s.channels) }
+
+// Fits reports whether the codes of the biases fit into 32 bits, if the weight has these scales.
+func (s *Stored) Fits(scales []float32) (bool, error) {
+	for _, b := range s.biases {
+		x, values, err := b.read()
+		if err != nil {
+			return false, err
+		}
+		for i, scale := range scales {
+			if leastScale(scale, x, slack*2*math.Abs(float64(values[i]))) > scale {
+				return false, nil
+			}
+		}
+	}
+	return true, nil
 }
 
 const chunk = 1 << 16 // elements that are read at once

@@ -44,6 +44,7 @@ type Options struct {
 	Discover    discover.Options
 	Fold        bool              // simplify the model first
 	Simplified  *simplify.Model   // the model as package simplify has made it already; or nil
+	Codes       *StaticCodes      // codes that data found for static activations; or nil
 	Balance     map[string][]int8 // exponents of factors of activations, see balance.Apply
 	Balanced    *graph.Graph      // the model with these factors, if it is made already; or nil
 	FixDims     map[string]int64  // sizes of dimensions, see fixdim.Fix
@@ -111,7 +112,7 @@ func codesOf(weights []rewrite.Weight) (all []spec.StepCodes) {
 	count := map[spec.StepCodes]int{}
 	for _, w := range weights {
 		c := w.Choice
-		count[spec.StepCodes{Format: c.Format, Block: c.Block, Algorithm: c.Algorithm, Calibrated: w.Layers != nil}]++
+		count[spec.StepCodes{Format: c.Format, Block: c.Block, Algorithm: c.Algorithm, Calibrated: w.Layers != nil || w.Choice.Static != nil && w.Choice.Static.Fixed()}]++
 	}
 	for c, n := range count {
 		c.Weights = n
@@ -131,6 +132,7 @@ func (l planner) draft(except discover.Exceptions) (*Plan, error) {
 	if p.Decisions, p.static, err = discover.All(x, o, except); err != nil {
 		return nil, err
 	}
+	l.opts.Codes.give(p, p.Decisions)
 	m, err := rewrite.Quantize(x, p.Decisions, p.static)
 	if err != nil {
 		return nil, err
@@ -144,7 +146,9 @@ func (l planner) draft(except discover.Exceptions) (*Plan, error) {
 		step.Folded, step.Balanced = l.folded.Total(), len(l.opts.Balance)
 		step.Codes = codesOf(p.Weights)
 		if slices.ContainsFunc(step.Codes, func(c spec.StepCodes) bool { return c.Calibrated }) {
-			step.Data = l.found.codes.hash()
+			if step.Data = l.found.codes.hash(); l.opts.Codes != nil {
+				step.Data, step.Biases = l.opts.Codes.data, l.opts.Codes.Biases
+			}
 		}
 		p.recorded = provenance.Add(m.Copy.Proto, step)
 	}
@@ -173,6 +177,9 @@ func (l planner) draft(except discover.Exceptions) (*Plan, error) {
 			weight.Found = l.found.codes.of(w, weight)
 		} else if w.Given != nil {
 			given(w, weight)
+		}
+		if found := l.opts.Codes.of(w.Decision); found != nil {
+			weight.Found = found
 		}
 		p.weights = append(p.weights, weight)
 		p.contents = append(p.contents, quantize.Map(w.Tensors, write.Index))

@@ -77,6 +77,12 @@ func (d *Decision) layersOf(c Choice, x, observed *graph.Graph) (all []Layer, wh
 	return all, ""
 }
 
+// ProductsOf returns the products of a weight with static codes; none if some cannot be observed.
+func (d *Decision) ProductsOf(x *graph.Graph) []Layer {
+	all, _ := d.layersOf(*d.Choice, x, x)
+	return all
+}
+
 // product returns the layer of a MatMul or Gemm.
 func product(c Choice, x *graph.Graph, l reach.Leaf) (Layer, string) {
 	out := x.Made(l.Node)

@@ -13,10 +13,10 @@ const checkedModels = 3
 
 // checkedSamples is on how many samples.
 func (c *calibration) checkedSamples() int {
-	if n := c.activations.Len(); n < heldOutEvery {
+	if n := c.activations.Len(); n < c.heldOutEvery() {
 		return n
 	}
-	return c.activations.Len() / heldOutEvery
+	return c.activations.Len() / c.heldOutEvery()
 }
 
 // check compares the errors of the model's outputs, on held-out samples, with the codes found and with
@@ -37,13 +37,13 @@ func (c *calibration) check(ctx context.Context) error {
 	}
 	var parts []Part
 	for name, found := range [][]*quantize.Found{nil, c.Found, mse} {
-		path, err := c.Write(ctx, []string{floatModel, interimModel, "mse"}[name], found, c.Outputs, "")
+		path, err := c.Write(ctx, []string{Float, interimModel, "mse"}[name], found, c.Outputs, "")
 		if err != nil {
 			return err
 		}
 		parts = append(parts, Part{Path: path, Values: c.Outputs})
 	}
-	c.Error.HeldOut = c.activations.Len() >= heldOutEvery
+	c.Error.HeldOut = c.activations.Len() >= c.heldOutEvery()
 	wanted := func(sample int) bool { return !c.Error.HeldOut || c.heldOut(sample, 0) }
 	var squared, found, least float64 // outputs, and errors
 	samples := 0

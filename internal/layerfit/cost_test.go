@@ -11,7 +11,7 @@ import (
 )
 
 func layer(k, n int64, input string) Layer {
-	return Layer{&quantize.Weight{Outer: 1, K: k, Inner: n, Block: 32, Codec: int4.Codec{Bits: 4, Signed: true}, Algorithm: spec.Best}, []Product{{Operation: operands.Matrix{}, Input: input, Output: "y"}}}
+	return Layer{&quantize.Weight{Outer: 1, K: k, Inner: n, Block: 32, Codec: int4.Codec{Bits: 4, Signed: true}, Algorithm: spec.Best}, []Product{{Operation: operands.Matrix{}, Input: input, Output: "y"}}, false}
 }
 
 func algorithmOf(best bool) spec.Algorithm {

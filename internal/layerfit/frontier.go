@@ -8,14 +8,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-
-	"onnxquant/spec"
 )
 
-// The models that run: with the codes found so far, and without codes.
+// The names of models that run, for Options.Write: with the codes found so far, and without codes.
 const (
 	interimModel = "interim"
-	floatModel   = "float"
+	Float        = "float"
 )
 
 // keptSuffix is the end of the folder's name, behind that of the file with the codes.
@@ -42,15 +40,15 @@ func (c cut) useful() bool { return c.ok && len(c.values) > 0 }
 
 // models lists the models that run for a group.
 func (c *calibration) models() []string {
-	if c.Algorithm == spec.Best {
-		return []string{interimModel, floatModel}
+	if c.sequential() {
+		return []string{interimModel, Float}
 	}
 	return []string{interimModel}
 }
 
 // newFrontier returns the frontier before the first group.
 func (c *calibration) newFrontier(groups [][]*inputs) *frontier {
-	f := &frontier{folder: c.State + keptSuffix, best: c.Algorithm == spec.Best, cuts: make([]cut, len(groups))}
+	f := &frontier{folder: c.State + keptSuffix, best: c.sequential(), cuts: make([]cut, len(groups))}
 	var behind []int
 	for i, group := range slices.Backward(groups) {
 		for _, in := range group {
@@ -105,7 +103,7 @@ func (f *frontier) forget(group int) {
 		f.remove()
 		return
 	}
-	for _, model := range []string{interimModel, floatModel} {
+	for _, model := range []string{interimModel, Float} {
 		from, _ := f.ends(group, model)
 		os.RemoveAll(f.at(from, model))
 	}

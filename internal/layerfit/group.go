@@ -47,13 +47,19 @@ func (c *calibration) solve(ctx context.Context, in *inputs, parts []*moments) e
 			}
 			all[j].add(e)
 		}
-		parts[part] = nil
+		m.h = nil
+		for _, t := range m.targets {
+			t.g = nil
+		}
 	}
 	for j, i := range in.layers {
 		if few {
 			c.each[i].Few = 1
 		}
 		if err := c.keepBetter(ctx, i, found[j], all[j], why); err != nil {
+			return err
+		}
+		if err := c.correct(ctx, i, j, parts); err != nil {
 			return err
 		}
 		c.Error.add(c.each[i])

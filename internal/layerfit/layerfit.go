@@ -57,6 +57,7 @@ var ErrNotKept = errors.New("the values between two parts of the model are not t
 type Layer struct {
 	Weight   *quantize.Weight
 	Products []Product
+	Bias     bool // its product has a bias, to which Found.Shift may be added
 }
 
 // Product is a value times a weight.
@@ -82,6 +83,9 @@ type Options struct {
 	// result from the codes before it. GPTQ and AWQ take the float model's inputs. AWQ searches
 	// clipping scales and rounds to nearest.
 	Algorithm spec.Algorithm
+	// Quantized says that Write quantizes activations, too, in models other than Float. Then all algorithms take the
+	// layers in sequence, and aim at the products of the float model.
+	Quantized bool
 	State     string // path of a file for the codes found, which survives an interruption
 	Key       string // of the model, the data and the options: a State with another one is of no use
 	Resume    bool   // go on from State, if it is there
@@ -123,6 +127,7 @@ type Errors struct {
 	Lost       int     // layers whose error is smaller with mse, so they got its codes
 	Columns    int64   // of weights, for which best was tried
 	GPTQ       int64   // of these, columns with the codes of gptq, which are better
+	Shifted    int     // layers whose bias is corrected
 	Few        int     // of all layers: with fewer rows of inputs than a row has elements
 
 	Output, OutputMSE float64 // of the outputs of the model, on average
@@ -134,7 +139,7 @@ type Errors struct {
 // add adds the errors of other layers.
 func (e *Errors) add(o Errors) {
 	e.Layers, e.Found, e.MSE = e.Layers+o.Layers, e.Found+o.Found, e.MSE+o.MSE
-	e.Columns, e.GPTQ, e.Lost, e.Few = e.Columns+o.Columns, e.GPTQ+o.GPTQ, e.Lost+o.Lost, e.Few+o.Few
+	e.Columns, e.GPTQ, e.Lost, e.Few, e.Shifted = e.Columns+o.Columns, e.GPTQ+o.GPTQ, e.Lost+o.Lost, e.Few+o.Few, e.Shifted+o.Shifted
 }
 
 // Close closes the file with the codes. Unless keep is set, it removes it.
@@ -258,7 +263,7 @@ func (c *calibration) groups() [][]*inputs { return c.grouped(c.allInputs()) }
 
 func (c *calibration) grouped(all []*inputs) (groups [][]*inputs) {
 	most := len(all)
-	if c.Algorithm == spec.Best {
+	if c.sequential() {
 		most = (len(all)-1)/maxGroups + 1
 	}
 	var sum int64
@@ -295,5 +300,8 @@ func (c *calibration) bytes(in *inputs) int64 {
 
 // targets reports whether codes aim at the outputs of a layer in the float model.
 func (c *calibration) targets(l Layer) bool {
-	return c.Algorithm == spec.Best && l.Products[0].Output != ""
+	return c.sequential() && l.Products[0].Output != ""
 }
+
+// sequential reports whether each layer gets the inputs that result from the codes before it.
+func (c *calibration) sequential() bool { return c.Algorithm == spec.Best || c.Quantized }

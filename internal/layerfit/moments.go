@@ -25,24 +25,69 @@ type moments struct {
 	targets []*target // by layer
 
 	magnitude []float64 // Σ |x|
+	sum       []float64 // Σ x
 
 	x    []float32 // rows that are to be added
 	held []float32 // rows that are not
 	rows int64     // added so far
 	bad  int64     // rows that are left out, with NaN or infinity
+
+	centered bool // rows have the mean 0
+}
+
+// center takes the means from all rows: a bias has them.
+func (m *moments) center() {
+	if m.rows == 0 {
+		return
+	}
+	n := float64(m.rows)
+	mean := make([]float32, m.k)
+	for i, x := range m.sum {
+		mean[i] = float32(x / n)
+		for j, y := range m.sum[:i+1] {
+			m.h[i*m.k+j] -= float32(x * y / n)
+		}
+		m.h[i*m.k+i] = max(m.h[i*m.k+i], 0)
+	}
+	subtract(m.held, mean)
+	for _, t := range m.targets {
+		if t.g == nil {
+			continue
+		}
+		for i, x := range m.sum {
+			for j, y := range t.sum {
+				t.g[i*t.n+j] -= float32(x * y / n)
+			}
+		}
+		for j, y := range t.sum {
+			mean = append(mean[:j], float32(y/n))
+		}
+		subtract(t.held, mean)
+	}
+	m.centered = true
+}
+
+// subtract takes a row from all rows.
+func subtract(rows, row []float32) {
+	for ; len(rows) >= len(row) && len(row) > 0; rows = rows[len(row):] {
+		for i, v := range row {
+			rows[i] -= v
+		}
+	}
 }
 
 // target collects how the product of a layer should change.
 type target struct {
 	n    int
 	g    []float32 // Σ xᵀ·y, K rows of n, for residuals y of the product; nil if they are unknown
+	sum  []float64 // Σ y
 	y    []float32 // rows that are to be added
 	held []float32
 }
 
 // newMoments returns the sums for one of some parts.
 func newMoments(k, parts int, targets []*target) *moments {
-	m := &moments{k: k, h: make([]float32, k*k), targets: targets, magnitude: make([]float64, k)}
+	m := &moments{k: k, h: make([]float32, k*k), targets: targets, magnitude: make([]float64, k), sum: make([]float64, k)}
 	m.batch, m.most = rowsAtOnce(parts)
 	return m
 }
@@ -51,7 +96,7 @@ func newMoments(k, parts int, targets []*target) *moments {
 func newTarget(k, n int, known bool) *target {
 	t := &target{n: n}
 	if known {
-		t.g = make([]float32, k*n)
+		t.g, t.sum = make([]float32, k*n), make([]float64, n)
 	}
 	return t
 }
@@ -80,10 +125,15 @@ func (m *moments) add(ctx context.Context, workers int, hold bool, x []float32, 
 	m.rows++
 	for i, v := range x {
 		m.magnitude[i] += math.Abs(float64(v))
+		m.sum[i] += float64(v)
 	}
 	m.x = appendRow(m.x, x, m.batch)
 	for i, row := range y {
-		m.targets[i].y = appendRow(m.targets[i].y, row, m.batch)
+		t := m.targets[i]
+		t.y = appendRow(t.y, row, m.batch)
+		for j, v := range row {
+			t.sum[j] += float64(v)
+		}
 	}
 	if len(m.x) < m.batch*m.k {
 		return nil

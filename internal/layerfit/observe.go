@@ -8,7 +8,6 @@ import (
 
 	"onnxquant/internal/operands"
 	"onnxquant/internal/quantize"
-	"onnxquant/spec"
 )
 
 // heldOutEvery is 10: one sample in ten is held out. With fewer samples, one row in ten of each
@@ -16,10 +15,23 @@ import (
 const heldOutEvery = 10
 
 func (c *calibration) heldOut(sample, row int) bool {
-	if c.activations.Len() < heldOutEvery {
-		return row%heldOutEvery == heldOutEvery-1
+	every := c.heldOutEvery()
+	if c.activations.Len() < every {
+		return row%every == every-1
 	}
-	return HeldOut(sample)
+	if every == heldOutEvery {
+		return HeldOut(sample)
+	}
+	return sample%every == every-1
+}
+
+// heldOutEvery is how many samples there are for one that is held out. With quantized activations codes follow the
+// samples more closely, so more are held out.
+func (c *calibration) heldOutEvery() int {
+	if c.Quantized {
+		return 4
+	}
+	return heldOutEvery
 }
 
 // HeldOut reports whether a sample is held out, if there are HoldsOut samples or more.
@@ -64,9 +76,14 @@ func (c *calibration) observeFrom(ctx context.Context, number int, group []*inpu
 	if err != nil {
 		return nil, err
 	}
-	for _, m := range slices.Concat(all...) {
-		if err := m.flush(ctx, c.workers); err != nil {
-			return nil, err
+	for i, in := range group {
+		for _, m := range all[i] {
+			if err := m.flush(ctx, c.workers); err != nil {
+				return nil, err
+			}
+			if c.Quantized && !slices.ContainsFunc(in.layers, func(l int) bool { return !c.layers[l].Bias }) {
+				m.center()
+			}
 		}
 	}
 	return all, nil
@@ -104,16 +121,16 @@ func (c *calibration) addNames(in *inputs, float, interim *names) {
 // float model if any value is needed from it.
 func (c *calibration) parts(ctx context.Context, number int, float, interim names) ([]Part, error) {
 	first, err := c.part(ctx, number, interimModel, interim)
-	if err != nil || c.Algorithm != spec.Best {
+	if err != nil || !c.sequential() {
 		return []Part{first}, err
 	}
-	second, err := c.part(ctx, number, floatModel, float)
+	second, err := c.part(ctx, number, Float, float)
 	return []Part{first, second}, err
 }
 
 func (c *calibration) part(ctx context.Context, number int, model string, values names) (p Part, err error) {
 	var found []*quantize.Found
-	if model == interimModel && c.Algorithm == spec.Best {
+	if model == interimModel && c.sequential() {
 		found = c.Found
 	}
 	if p, err = c.frontier.part(number, model); err != nil {
@@ -218,9 +235,9 @@ func (c *calibration) rowsOf(p Product, k, parts int, s *sample) (operands.Some,
 	most := all.Len()
 	if _, ok := p.Operation.(operands.Convolution); ok {
 		most = mostPatches
-		if c.activations.Len() >= heldOutEvery && c.heldOut(s.index, 0) {
+		if every := c.heldOutEvery(); c.activations.Len() >= every && c.heldOut(s.index, 0) {
 			_, held := rowsAtOnce(parts)
-			most = held*heldOutEvery/c.activations.Len() + 1
+			most = held*every/c.activations.Len() + 1
 		}
 	}
 	return operands.Some{All: all, N: most, First: s.index}, nil

@@ -1,6 +1,7 @@
 package layerfit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -29,7 +30,12 @@ func newSolver(ctx context.Context, c *calibration, m *moments) (*solver, error)
 	s := &solver{c: c, m: m}
 	h := m.h
 	var err error
-	if s.mean, err = secondorder.Normalize(h, m.k); err == nil && c.Algorithm != spec.AWQ {
+	if s.mean, err = secondorder.Normalize(h, m.k); err == nil && c.Quantized {
+		more := secondorder.Damping * float64(m.k) / float64(m.rows) // few rows say little about other ones
+		secondorder.Damp(h, m.k, float32(more))
+		s.mean *= 1 + more
+	}
+	if err == nil && c.Algorithm != spec.AWQ {
 		if c.Algorithm == spec.Best {
 			h = slices.Clone(h)
 		}
@@ -164,6 +170,8 @@ func (p *panel) run(ctx context.Context, to *quantize.Found) (e sums, err error)
 			return e, codes.write(to)
 		case p.c.Algorithm == spec.AWQ:
 			p.clip.Find(c, p.m.h, f)
+		case p.target.g != nil:
+			return e, cmp.Or(p.aimed(ctx, codes, f, &e), codes.write(to))
 		default:
 			p.factor.Round(&p.rounder, c, f)
 		}
@@ -171,6 +179,32 @@ func (p *panel) run(ctx context.Context, to *quantize.Found) (e sums, err error)
 		e.found = p.measure(codes)
 	}
 	return e, codes.write(to)
+}
+
+// aimed finds the codes of gptq for the wanted outputs, and keeps those for the outputs of the weights if these are
+// better on the held-out rows.
+func (p *panel) aimed(ctx context.Context, codes coder, f secondorder.Format, e *sums) error {
+	p.factor.Round(&p.rounder, &p.columns, f)
+	codes.takeCodes()
+	plain := p.measure(codes)
+	codes.keep()
+	e.found = plain
+	if err := p.shift(ctx); err != nil {
+		return err
+	}
+	for range 2 { // the whole way to the wanted outputs, and half of it
+		p.factor.Round(&p.rounder, &p.columns, f)
+		codes.takeCodes()
+		if found := p.measure(codes); found < e.found {
+			codes.keep()
+			e.found = found
+		}
+		for i, v := range p.weights {
+			p.columns.Weights[i] = (p.columns.Weights[i] + v) / 2
+		}
+	}
+	codes.restore()
+	return nil
 }
 
 // best finds the codes of best, and keeps those of gptq if they are better on the held-out rows.

@@ -17,6 +17,8 @@ type Found struct {
 	// For an Encoding: encoded columns, one after another, and their decoded values, float32 in the
 	// order of the weight.
 	Blocks, Values Stored
+	// Shift is what a bias adds to the product of each column to correct its mean; nil: nothing.
+	Shift []float32
 }
 
 // Stored is a part of a file.
@@ -134,6 +136,25 @@ func (w *Weight) Decoded(f *Found) io.ReaderAt {
 		return &values{w, f}
 	}
 	return &decoded{w: w, f: f}
+}
+
+// ReadFound is ReadColumns for the decoded elements.
+func (w *Weight) ReadFound(f *Found, raw *[]byte, x []float32, first, n int64) error {
+	of := *w
+	of.Source = rowsOf{w.Decoded(f)}
+	return of.ReadColumns(raw, x, first, n)
+}
+
+// rowsOf is a Source of decoded elements.
+type rowsOf struct{ io.ReaderAt }
+
+func (r rowsOf) ReadRows(dst []byte, off, rows, n, stride int64) error {
+	for i := range rows {
+		if err := buffer.ReadFull(r, dst[i*n:(i+1)*n], off+i*stride); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 type values struct {

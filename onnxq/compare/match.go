@@ -67,6 +67,7 @@ type WeightMatch struct {
 	// Nearest: the weight is a bias, its scale is that of the product to which it is added, and its codes
 	// are the nearest ones. Its SQNR says nothing then, because a small bias has small codes, or none.
 	Nearest bool `json:"nearest,omitempty"`
+	Bias    bool `json:"bias,omitempty"` // the same, with any codes: data may have corrected them
 
 	Largest    float64 `json:"largest"`              // largest |w|
 	Superblock int64   `json:"superblock,omitempty"` // elements whose scales share a scale, if a weight has several superblocks

@@ -68,7 +68,7 @@ func (m *matcher) weights(v, w *graph.Value, x, y *recognize.Constant, transpose
 	match.MaxError, match.MSE, match.SQNR, match.Broken = e.all.MaxAbs, e.all.MSE(), max(min(e.all.SQNR(), errstat.Exact), -errstat.Exact), e.broken
 	match.Gain, match.Largest = e.gain(), e.largest
 	if err == nil && quantized {
-		match.Nearest = m.bias(&match, w)
+		match.Bias, match.Nearest = m.bias(&match, w)
 		err = m.codes(&match, e, v, folded.Weight)
 	}
 	if err == nil && e.survey != nil {

@@ -32,16 +32,21 @@ type StaticFit struct {
 // Static finds how the model at path gets static activations: the ranges of the activations, by running it on
 // samples, and which activations stay in float. Those do the most damage; the others hold the limits, or without
 // limits DefaultLimit. If nothing holds them, the error wraps ErrLimit, unless o.AllowFallback is set. o are the options of the conversion. A quarter of the samples is held out: damage is measured
-// there. Samples and outputs stay in memory, up to 512 MiB.
+// there. Samples and outputs stay in memory, up to 512 MiB. With o.Algorithm GPTQ or Best, data find codes of weights, too, in a
+// temporary file: the caller closes the fit when it needs the options no more.
 func Static(ctx context.Context, path string, o onnxq.Options, opts calibrate.Options, limits Limits) (*StaticFit, error) {
 	o.Balance = nil // of other ranges
 	s := &static{path: path, data: opts, fit: &StaticFit{Options: o, Limits: limits}}
+	if s.algorithm = o.Algorithm; o.Algorithm == spec.GPTQ {
+		s.fit.Options.Algorithm = spec.MSE // of weights that are decoded
+	}
 	if !limits.given() {
 		s.fit.Limit = DefaultLimit
 	}
 	defer s.close()
-	for _, step := range []func(context.Context) error{s.open, s.ranges, s.rest, s.run, s.narrow, s.balance, s.clip, s.mix} {
+	for _, step := range []func(context.Context) error{s.open, s.ranges, s.rest, s.run, s.narrow, s.balance, s.clip, s.codes, s.mix, s.codesAgain} {
 		if err := step(ctx); err != nil {
+			s.fit.Close()
 			return nil, err
 		}
 	}
@@ -57,6 +62,8 @@ type static struct {
 	held  *Sensitivity // the float model's outputs; nil if none can be compared
 	fit   *StaticFit
 	loss  *onnxq.OutputLoss // with the options of the fit, and all activations in codes; nil if it is not known
+
+	algorithm spec.Algorithm // of codes that are found by data, or ""
 }
 
 func (s *static) close() {

@@ -46,6 +46,9 @@ func (f *StaticFit) Summary() (facts [][2]string) {
 	if f.Balance != nil {
 		add("balance", "%s", f.balanceText())
 	}
+	if f.Codes != nil {
+		add("codes", "%s", f.codesText())
+	}
 	add("ranges", "%s, %s", f.Options.Ranges.Method, english.Plural(f.Samples, "sample", ""))
 	if f.MinMax != nil {
 		add("ranges", "clipped: %s; damage without clipping %.2g, with it %.2g", f.clipped(), f.MinMax.Damage, f.All.Damage)

@@ -55,7 +55,7 @@ func (v *verifier) judgeWeight(w *compare.WeightMatch) {
 		v.fail(CheckWeights, "%s: it is not quantized, but its values differ (SQNR %.1f dB)", what, w.SQNR)
 		return
 	}
-	if w.Nearest {
+	if w.Nearest || w.Bias && v.corrected {
 		v.largest(what, w.MaxError)
 		return
 	}

@@ -67,6 +67,7 @@ type verifier struct {
 	report  *Report
 
 	optimized bool // ONNX Runtime optimized out, and not in
+	corrected bool // data corrected biases of out, by its record
 	floats    bool // float weights of out may be decoded codes, by its record
 	elsewhere bool // OUT is meant for another runtime than ONNX Runtime
 	runs      int  // of each model, for the progress
@@ -105,6 +106,7 @@ type origin struct {
 	fitted bool // they compensate each other's errors, so that they may be farther from the weights
 	data   bool // by calibration data
 	scaled bool // algorithm awq scaled channels
+	biases bool // data corrected biases
 }
 
 // originOf reads the origin from the record of conversions. Algorithm best fits codes without data, too.
@@ -118,6 +120,7 @@ func originOf(record []spec.Step) (o origin) {
 		}
 		data := provenance.Calibrated(s)
 		o.data, o.fitted, o.scaled = o.data || data, o.fitted || data || by(spec.Best), o.scaled || by(spec.AWQ)
+		o.biases = o.biases || s.Biases > 0
 	}
 	return o
 }
@@ -199,7 +202,7 @@ func (v *verifier) match(folder string) (in, out string, err error) {
 		return "", "", err
 	}
 	v.optimized = b.optimized && !a.optimized
-	v.floats = b.floats
+	v.floats, v.corrected = b.floats, b.codes.biases
 	v.elsewhere = b.elsewhere
 	v.report.Swapped = a.folded != nil && b.folded == nil
 	m, err := v.matched(a, b)
