@@ -458,9 +458,10 @@ func TestBias(t *testing.T) {
 
 // Scales from outside replace those of a weight, and a shift is part of the codes of a bias.
 func TestFixed(t *testing.T) {
-	p := find(t, 13, "x=0,255 y=-1,1", "x:float[2,2] w:float[2,2]=1,2,3,4 b:float[2]=5,6", "y = Gemm(x, w, b)", nil)
-	w, b := p.Tensors[1], p.Biases[0]
-	if w.Stored == nil || w.Fixed() || w.Scales() != 2 {
+	p := find(t, 13, "x=0,255 y=-1,1", "x:float[2,2] w:float[2,2]=1,2,3,4 b:float[2]=5,6", "y = Gemm(x, w, b)", perChannel)
+	b := p.Biases[0]
+	w := b.W
+	if w.Fixed() || w.Scales() != 2 {
 		t.Fatalf("%s: fixed %v, %d scales", w.Value.Name, w.Fixed(), w.Scales())
 	}
 	for _, c := range []struct {
