@@ -275,24 +275,19 @@ type simulation struct {
 	layers []staticLayer
 	pairs  map[string]*actpairs.Tensor // by name, of values of the main graph with one scale
 	params map[string]actpairs.Params
-	biases map[*onnxpb.TensorProto]int // layer
 }
 
 // find finds the values that are rounded. Those in bodies are not.
 func (q *simulation) find() error {
-	q.params, q.biases = map[string]actpairs.Params{}, map[*onnxpb.TensorProto]int{}
+	q.params = map[string]actpairs.Params{}
 	x := q.plan.graph
 	main := x.Scope(x.File.Proto.Graph)
-	fitted := map[*graph.Value]bool{}
-	for i, l := range q.layers {
-		fitted[q.plan.Weights[l.weight].Value] = true
-		if l.bias != nil {
-			q.biases[l.bias.Value.Tensor] = i
-		}
+	fitted := func(v *graph.Value) bool {
+		return slices.ContainsFunc(q.layers, func(l staticLayer) bool { return q.plan.Weights[l.weight].Value == v })
 	}
 	for _, t := range q.plan.static.Tensors {
 		v := t.Value
-		if fitted[v] || main.Values[v.Name] != v || v.Graph != nil && v.Graph != x.File.Proto.Graph {
+		if t.Stored != nil && fitted(v) || main.Values[v.Name] != v || v.Graph != nil && v.Graph != x.File.Proto.Graph {
 			continue
 		}
 		if t.Stored != nil && (t.Axis >= 0 || t.Codes.Type.Bits() != 8 && t.Codes.Type.Bits() != 16) {
@@ -320,7 +315,7 @@ func (q *simulation) write(ctx context.Context, path string, rounded bool, found
 		}
 	}
 	m := x.Only(plain, given...)
-	made := map[*onnxpb.TensorProto]bool{}
+	var made []*onnxpb.TensorProto
 	if rounded {
 		made = q.round(m.Graph)
 		m.Graph.Output = nil
@@ -328,13 +323,13 @@ func (q *simulation) write(ctx context.Context, path string, rounded bool, found
 			m.Graph.Output = append(m.Graph.Output, &onnxpb.ValueInfoProto{Name: new(name)})
 		}
 	}
-	contents := map[*onnxpb.TensorProto]*modelfile.Payload{}
+	var contents []replaced // instead of those of the model
 	for i, f := range found {
 		if f == nil {
 			continue
 		}
 		l := q.layers[i]
-		contents[q.plan.Weights[l.weight].Value.Tensor] = modelfile.Computed(l.Weight.Decoded(f), l.Weight.SourceBytes())
+		contents = append(contents, replaced{q.plan.Weights[l.weight].Value.Tensor, modelfile.Computed(l.Weight.Decoded(f), l.Weight.SourceBytes())})
 		if f.Shift != nil {
 			elements, err := l.bias.Shifted(f.Shift)
 			if err != nil {
@@ -342,14 +337,14 @@ func (q *simulation) write(ctx context.Context, path string, rounded bool, found
 			}
 			raw := make([]byte, 4*len(elements))
 			dtype.Float32.Encode(raw, elements)
-			contents[l.bias.Value.Tensor] = modelfile.Computed(bytes.NewReader(raw), int64(len(raw)))
+			contents = append(contents, replaced{l.bias.Value.Tensor, modelfile.Computed(bytes.NewReader(raw), int64(len(raw)))})
 		}
 	}
 	view, err := x.File.View(m, func(t *onnxpb.TensorProto) (*modelfile.Payload, error) {
-		if c := contents[t]; c != nil {
-			return c, nil
+		if i := slices.IndexFunc(contents, func(c replaced) bool { return c.of == t }); i >= 0 {
+			return contents[i].is, nil
 		}
-		if made[t] {
+		if slices.Contains(made, t) {
 			return nil, nil
 		}
 		return x.File.Payload(t)
@@ -360,13 +355,18 @@ func (q *simulation) write(ctx context.Context, path string, rounded bool, found
 	return WriteFloat(ctx, view, path, q.plan.opts.Threads, q.plan.opts.Memory)
 }
 
+// replaced is the content of a tensor in a simulation.
+type replaced struct {
+	of *onnxpb.TensorProto
+	is *modelfile.Payload
+}
+
 // round lets readers get rounded values. It returns the tensors that it adds.
-func (q *simulation) round(g *onnxpb.GraphProto) map[*onnxpb.TensorProto]bool {
-	made := map[*onnxpb.TensorProto]bool{}
+func (q *simulation) round(g *onnxpb.GraphProto) (made []*onnxpb.TensorProto) {
 	constant := func(name string, v float32) string {
 		t := &onnxpb.TensorProto{Name: &name, DataType: new(int32(dtype.Float32)), RawData: make([]byte, 4)}
 		dtype.Float32.Encode(t.RawData, []float32{v})
-		g.Initializer, made[t] = append(g.Initializer, t), true
+		g.Initializer, made = append(g.Initializer, t), append(made, t)
 		return name
 	}
 	half := constant("onnxquant/half", 0.5)

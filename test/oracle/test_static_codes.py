@@ -21,7 +21,7 @@ def layered(path, rng):
         last, channels = f"r{i}", n
     values += [numpy_helper.from_array((rng.normal(size=s) / 4).astype(np.float32), n) for n, s in (("v", (16, 10)), ("d", (10,)))]
     nodes += [helper.make_node("GlobalAveragePool", [last], ["p"]), helper.make_node("Flatten", ["p"], ["f"]), helper.make_node("Gemm", ["f", "v", "d"], ["y"])]
-    m = helper.make_model(helper.make_graph(nodes, "g", [tensor("x", TensorProto.FLOAT, [1, 6, 12, 12])], [tensor("y", TensorProto.FLOAT, [1, 10])], values),
+    m = helper.make_model(helper.make_graph(nodes, "g", [tensor("x", TensorProto.FLOAT, [1, 6, 8, 8])], [tensor("y", TensorProto.FLOAT, [1, 10])], values),
                           opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
     onnx.checker.check_model(m)
     onnx.save(m, path)
@@ -29,8 +29,8 @@ def layered(path, rng):
 
 def images(rng, n):
     """Images whose channels are mixtures of two, with noise."""
-    two = rng.normal(size=(n, 2, 12, 12))
-    return (np.einsum("cs,nshw->nchw", np.random.default_rng(9).normal(size=(6, 2)), two) + 0.1 * rng.normal(size=(n, 6, 12, 12))).astype(np.float32)
+    two = rng.normal(size=(n, 2, 8, 8))
+    return (np.einsum("cs,nshw->nchw", np.random.default_rng(9).normal(size=(6, 2)), two) + 0.1 * rng.normal(size=(n, 6, 8, 8))).astype(np.float32)
 
 
 def outputs(path, x):
@@ -44,10 +44,10 @@ def outputs(path, x):
 @pytest.mark.parametrize("algorithm", ["gptq", "best"])
 def test_error_falls(tmp_path, algorithm):
     model, quotients = tmp_path / "in.onnx", []
-    for seed in range(3):
+    for seed in range(2):
         rng = np.random.default_rng(seed)
         layered(model, rng)
-        np.savez(tmp_path / "x.npz", x=images(rng, 40))
+        np.savez(tmp_path / "x.npz", x=images(rng, 32))
         x = images(rng, 60)
         want, errors = outputs(model, x), []
         for args in ([], ["--algorithm", algorithm]):
