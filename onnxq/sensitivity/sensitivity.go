@@ -13,8 +13,8 @@
 // the mean square of the output. Small damages add up over weights, so package analyze can search the
 // best mix of formats with them.
 //
-// [Static] measures activations in the same way. It finds how a model gets static activations: ranges, factors of channels
-// (balance.go), clipped ranges (clip.go), and what stays in float (mix.go), each step kept if the outputs on held-out samples
+// [Static] measures activations in the same way. It finds how a model gets static activations: ranges, bits of weights
+// (narrow.go), factors of channels (balance.go), clipped ranges (clip.go), and what stays in float (mix.go), each step kept if the outputs on held-out samples
 // lose less.
 package sensitivity
 
