@@ -104,7 +104,8 @@ func (o Output) warnings() ([]string, error) {
 // report describes a finished conversion.
 func (o Output) report(done *convert.Result) *Report {
 	carried := describe(done.Plan, o.Plan.opts)
-	carried.Warnings, carried.input, carried.Activations = slices.Concat(done.Plan.Warnings, done.Warnings), o.Plan.input, o.Plan.Activations
+	carried.Warnings, carried.input = slices.Concat(done.Plan.Warnings, done.Warnings), o.Plan.input
+	carried.Activations, carried.Dynamic = o.Plan.Activations, o.Plan.Dynamic
 	r := &Report{Plan: carried, Tensors: []TensorReport{}, Verified: done.Verified, Output: o.Path}
 	if c := done.Calibration; c != nil {
 		n := float64(max(c.Layers, 1))

@@ -50,8 +50,9 @@ type Plan struct {
 	Warnings      []string       `json:"warnings,omitempty"`  // one line each, about what the caller may not expect
 	// CalibrationCost estimates what Options.Calibration takes.
 	CalibrationCost *CalibrationCost `json:"calibration_cost,omitempty"`
-	// Activations is what package sensitivity found, if the caller sets it.
-	Activations *StaticActivations `json:"static_activations,omitempty"`
+	// Activations and Dynamic are what package sensitivity found, if the caller sets it.
+	Activations *StaticActivations  `json:"static_activations,omitempty"`
+	Dynamic     *DynamicActivations `json:"dynamic_activations,omitempty"`
 
 	plan  *convert.Plan
 	opts  convert.Options // that made the plan

@@ -141,6 +141,23 @@ type StaticActivations struct {
 	MinMax  *OutputLoss    `json:"loss_minmax,omitempty"`    // of minimum and maximum, if ranges are clipped; all activations have codes
 }
 
+// DynamicActivations says which weights are multiplied by activations that get codes at run time, who decided that, and what
+// it costs the outputs.
+type DynamicActivations struct {
+	Samples int `json:"samples"`  // that show which operators cost most
+	HeldOut int `json:"held_out"` // other samples, on which losses were measured; 0: the same ones
+
+	Of      int      `json:"weights"`           // whose operators can compute with codes; both weights of an LSTM are one
+	Decoded []string `json:"decoded,omitempty"` // whose operators compute in float because of what they cost the outputs, the worst first
+
+	Loss    OutputLoss `json:"loss"`         // of the output
+	All     OutputLoss `json:"loss_all"`     // if all compute with codes
+	Weights OutputLoss `json:"loss_weights"` // of codes for weights alone, if that was measured
+	Limit   float64    `json:"limit"`        // of the damage; 0 if the user gave others
+	Met     bool       `json:"limits_hold"`  // the limits hold
+	Engine  string     `json:"engine"`       // what ran the models
+}
+
 // BalancedChannels says what factors of channels gained: see Options.Balance.
 type BalancedChannels struct {
 	Of     int         `json:"of"`                    // activations, or groups of them, that can have factors

@@ -31,7 +31,7 @@ type calibFlags struct {
 	data    *calibrate.Data // nil without calibration
 	told    []string        // warnings of the data
 	without spec.Algorithm  // of an output of a folder, if its model does not take the data
-	fit     *sensitivity.StaticFit
+	fit     *sensitivity.Fit
 	limits  sensitivity.Limits
 	codes   spec.Algorithm // of weights beside static activations, or ""
 	uneven  bool           // channels are not balanced
@@ -40,11 +40,11 @@ type calibFlags struct {
 
 func (f *calibFlags) define(fs *pflag.FlagSet) {
 	fs.Var(dataPaths{&f.paths}, "calib",
-		"find codes by running the model on `DATA`: .npz, .npy, .pb or\n.jsonl files, a folder of them, or self: a language model makes\nits own samples; may be repeated. Algorithms awq and gptq need\nit; --calib without --algorithm means --algorithm best. With\n--activations static: find ranges, and what stays in float;\ncodes only with --algorithm gptq or best")
+		"find codes by running the model on `DATA`: .npz, .npy, .pb or\n.jsonl files, a folder of them, or self: a language model makes\nits own samples; may be repeated. Algorithms awq and gptq need\nit; --calib without --algorithm means --algorithm best. With\n--activations static or dynamic: find ranges, and what stays\nin float; codes only with --algorithm gptq or best")
 	cli.AlsoData(fs, "calib")
 	fs.Var(cli.Number[int]{Value: &f.samples, Valid: func(n int) bool { return n >= 1 }, Want: "at least 1"}, "samples", "how many samples of --calib are used (default 128)")
 	fs.Var(cli.Optional{To: &f.limits.KL, Kind: "E"}, "max-kl",
-		"with --activations static --calib: the largest mean KL\ndivergence of OUT's distributions on held-out samples; what\ncosts most stays in float until the limit holds")
+		"with --activations static or dynamic, and --calib: the largest\nmean KL divergence of OUT's distributions on held-out samples;\nwhat costs most stays in float until the limit holds")
 	fs.Var(cli.Optional{To: &f.limits.SQNR, Kind: "DB"}, "min-sqnr", "the same for the least SQNR of an output")
 	fs.Var(cli.Optional{To: &f.limits.Drop, Kind: "SHARE"}, "max-drop",
 		"the same for the share of held-out rows with another largest\nclass, such as 1%")
@@ -64,9 +64,13 @@ func (f *calibFlags) define(fs *pflag.FlagSet) {
 
 // finish checks the flags, and sets the options that checks need.
 func (f *calibFlags) finish(fs *pflag.FlagSet, o *onnxq.Options, in string) error {
-	static := o.Activations == spec.Static && len(f.paths) > 0
-	if (f.limits != (sensitivity.Limits{}) || f.uneven) && !static {
-		return cli.Usagef("--max-kl, --min-sqnr, --max-drop and --no-balance are for --activations static with --calib")
+	fits := sensitivity.Fits(*o) && len(f.paths) > 0
+	static := fits && o.Activations == spec.Static
+	switch {
+	case f.limits != (sensitivity.Limits{}) && !fits:
+		return cli.Usagef("--max-kl, --min-sqnr and --max-drop are for --activations static or dynamic with --calib")
+	case f.uneven && !static:
+		return cli.Usagef("--no-balance is for --activations static with --calib")
 	}
 	o.NoBalance = f.uneven
 	if len(f.paths) == 0 {
@@ -79,14 +83,17 @@ func (f *calibFlags) finish(fs *pflag.FlagSet, o *onnxq.Options, in string) erro
 	}
 	f.data = calibrate.New(in, calibrate.Options{Data: f.paths, Samples: f.samples, Library: f.library})
 	if static {
-		o.Ranges = &rules.Ranges{} // until fitStatic finds them
+		o.Ranges = &rules.Ranges{} // until fitActivations finds them
 		if o.Algorithm == spec.AWQ {
 			return cli.Usagef("--algorithm awq is not for --activations static; gptq and best find codes there")
 		}
 		if f.codes = o.Algorithm; o.Algorithm.NeedsData() {
-			o.Algorithm = "" // until fitStatic
+			o.Algorithm = "" // until fitActivations
 		}
 		return cli.LeaveOut(fs, "with --activations static, --calib finds ranges", "ranges", "resume", "calib-store", "calib-shard", "tune")
+	}
+	if fits {
+		return cli.LeaveOut(fs, "with --activations dynamic, --calib finds no codes", "resume", "calib-store", "calib-shard")
 	}
 	if f.share.Of > 0 && f.store == "" {
 		return cli.Usagef("--calib-shard needs --calib-store FOLDER, which all shares use")
@@ -213,17 +220,21 @@ func calibratable(o *onnxq.Options) bool {
 	return err == nil && !onlyFloat && o.Activations != spec.Dynamic && o.Activations != spec.Static && spec.GPTQ.Check(format, o.ZeroPoint, o.Style, o.Range) == nil
 }
 
-// fitStatic finds the ranges of activations, and which of them stay in float.
-func (f *convertFlags) fitStatic(ctx context.Context, c *cli.Console, in string) (err error) {
+// fitActivations finds which activations and operators stay in float, and ranges.
+func (f *convertFlags) fitActivations(ctx context.Context, c *cli.Console, in string) (err error) {
 	bar := cli.NewProgress(c, f.quiet)
 	f.opts.Fold = f.opts.Fold || !f.noFold && f.opts.ScalePerChannel()
 	o := f.opts
-	o.Algorithm = f.codes
-	f.fit, err = sensitivity.Static(ctx, in, o, calibrate.Options{Data: f.paths, Samples: f.samples, Library: f.library, Progress: bar.Step}, f.limits)
+	if o.Activations == spec.Static {
+		o.Algorithm = f.codes
+	}
+	f.fit, err = sensitivity.FitActivations(ctx, in, o, calibrate.Options{Data: f.paths, Samples: f.samples, Library: f.library, Progress: bar.Step}, f.limits)
 	bar.Clear()
 	if err == nil {
-		f.opts, f.data = f.fit.Options, nil
-		c.WarnAll(f.fit.Warnings)
+		var warnings []string
+		f.opts, warnings = f.fit.Options()
+		f.data = nil
+		c.WarnAll(warnings)
 	}
 	return err
 }

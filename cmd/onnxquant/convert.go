@@ -20,6 +20,7 @@ import (
 	"onnxquant/onnxq/bench"
 	"onnxquant/onnxq/checkpoint"
 	"onnxquant/onnxq/report"
+	"onnxquant/onnxq/sensitivity"
 	"onnxquant/spec"
 )
 
@@ -165,8 +166,8 @@ func (f *convertFlags) ofFolder(ctx context.Context, c *cli.Console, args []stri
 		return cli.Usagef("--auto is for one model, not for a folder")
 	case f.slowdown > 0:
 		return cli.Usagef("--max-slowdown is for one model, not for a folder")
-	case f.opts.Activations == spec.Static && len(f.paths) > 0:
-		return cli.Usagef("--activations static with --calib is for one model, not for a folder")
+	case sensitivity.Fits(f.opts) && len(f.paths) > 0:
+		return cli.Usagef("--activations %s with --calib is for one model, not for a folder", f.opts.Activations)
 	case f.store != "":
 		return cli.Usagef("--calib-store is for one model, not for a folder")
 	case f.gate != "" || f.attest != "":
@@ -202,8 +203,8 @@ func (f *convertFlags) ofModel(ctx context.Context, c *cli.Console, fs *pflag.Fl
 			return err
 		}
 	}
-	if f.opts.Activations == spec.Static && f.data != nil {
-		if err := f.fitStatic(ctx, c, in); err != nil {
+	if sensitivity.Fits(f.opts) && f.data != nil {
+		if err := f.fitActivations(ctx, c, in); err != nil {
 			return err
 		}
 		defer f.fit.Close()
@@ -403,9 +404,7 @@ func (f *convertFlags) open(c *cli.Console, in string) (*onnxq.Model, *onnxq.Pla
 	if err = f.readWeights(c, m); err == nil {
 		var p *onnxq.Plan
 		if p, err = m.Plan(f.opts); err == nil {
-			if f.fit != nil {
-				p.Activations = &f.fit.StaticActivations
-			}
+			f.fit.Note(p)
 			return m, p, nil
 		}
 	}

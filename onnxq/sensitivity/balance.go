@@ -28,7 +28,7 @@ func (s *static) balance(ctx context.Context) error {
 	if f.Options.NoBalance || s.held == nil {
 		return nil
 	}
-	b := &balancing{static: s}
+	b := &balancing{s: s}
 	if err := b.find(ctx); err != nil || len(b.chosen) == 0 {
 		return err
 	}
@@ -50,7 +50,7 @@ func (s *static) balance(ctx context.Context) error {
 
 // balancing is a search for factors.
 type balancing struct {
-	*static
+	s       *static
 	regions []balance.Region
 	extents map[*graph.Value]observe.Extent
 	chosen  []chosen // the one with the largest gain first
@@ -64,7 +64,7 @@ type chosen struct {
 
 // find chooses factors for each region by itself.
 func (b *balancing) find(ctx context.Context) error {
-	p, err := b.model.Plan(b.fit.Options)
+	p, err := b.s.model.Plan(b.s.fit.Options)
 	if err != nil {
 		return err
 	}
@@ -74,9 +74,9 @@ func (b *balancing) find(ctx context.Context) error {
 	}
 	var values []balance.Activation
 	var list []observe.Channels
-	for _, r := range balance.Regions(b.model.Graph()) {
+	for _, r := range balance.Regions(b.s.model.Graph()) {
 		if !slices.ContainsFunc(r.Values, func(a balance.Activation) bool { return codes[a.Value.Path] != nil }) ||
-			slices.ContainsFunc(r.Values, func(a balance.Activation) bool { return !b.model.OfFile(a.Value.Path) || !observable(a) }) {
+			slices.ContainsFunc(r.Values, func(a balance.Activation) bool { return !b.s.model.OfFile(a.Value.Path) || !observable(a) }) {
 			continue
 		}
 		b.regions = append(b.regions, r)
@@ -88,19 +88,19 @@ func (b *balancing) find(ctx context.Context) error {
 	if len(b.regions) == 0 {
 		return nil
 	}
-	b.fit.Balance = &onnxq.BalancedChannels{Of: len(b.regions)}
-	data := calibrate.New(b.path, b.data)
+	b.s.fit.Balance = &onnxq.BalancedChannels{Of: len(b.regions)}
+	data := calibrate.New(b.s.path, b.s.data)
 	if err := data.Open(ctx); err != nil {
 		return err
 	}
 	var progress func(done, total int)
-	if b.data.Progress != nil {
-		progress = func(done, total int) { b.data.Progress("balancing channels", done, total) }
+	if b.s.data.Progress != nil {
+		progress = func(done, total int) { b.s.data.Progress("balancing channels", done, total) }
 	}
-	all, err := data.Engine().Extents(ctx, b.path, b.model.Graph().Opset, data.Samples(), list, progress)
+	all, err := data.Engine().Extents(ctx, b.s.path, b.s.model.Graph().Opset, data.Samples(), list, progress)
 	if err != nil {
 		if ctx.Err() == nil { // the conversion does without factors
-			b.fit.Warnings = append(b.fit.Warnings, fmt.Sprintf("channels are not balanced: %v", err))
+			b.s.fit.Warnings = append(b.s.fit.Warnings, fmt.Sprintf("channels are not balanced: %v", err))
 			return nil
 		}
 		return err
@@ -121,7 +121,7 @@ func observable(a balance.Activation) bool {
 }
 
 func (b *balancing) choose(ctx context.Context, codes map[string]*actpairs.Tensor) error {
-	m := equalize.Model{Graph: b.model.Graph(), Weight: func(v *graph.Value) equalize.Weight { return codesOf(codes[v.Path]) }}
+	m := equalize.Model{Graph: b.s.model.Graph(), Weight: func(v *graph.Value) equalize.Weight { return codesOf(codes[v.Path]) }}
 	for _, r := range b.regions {
 		var acts []equalize.Activation
 		for _, a := range r.Values {
@@ -179,7 +179,7 @@ func codesOf(t *actpairs.Tensor) equalize.Weight {
 // try measures the outputs with some factors, and keeps them if they are better.
 func (b *balancing) try(ctx context.Context, list []chosen) error {
 	exponents := map[string][]int8{}
-	options := b.fit.Options
+	options := b.s.fit.Options
 	options.Ranges = options.Ranges.Clone()
 	for _, c := range list {
 		exponents[c.region.Name] = c.Exponents
@@ -187,17 +187,17 @@ func (b *balancing) try(ctx context.Context, list []chosen) error {
 			b.scaleRange(options.Ranges, a.Value, c.Exponents)
 		}
 	}
-	m, err := b.model.Balanced(exponents)
+	m, err := b.s.model.Balanced(exponents)
 	if err != nil {
 		return err
 	}
-	after, err := b.held.lossOfOutput(ctx, m, options)
-	if err != nil || !(after.Damage < b.fit.Balance.Before.Damage) {
+	after, err := b.s.held.lossOfOutput(ctx, m, options)
+	if err != nil || !(after.Damage < b.s.fit.Balance.Before.Damage) {
 		return err
 	}
 	options.Balance = exponents
-	b.fit.Options, b.static.model = options, m
-	b.fit.Balance.Places, b.fit.Balance.After, b.static.loss = len(list), &after, &after
+	b.s.fit.Options, b.s.model = options, m
+	b.s.fit.Balance.Places, b.s.fit.Balance.After, b.s.loss = len(list), &after, &after
 	return nil
 }
 

@@ -41,17 +41,12 @@ func (s *static) clip(ctx context.Context) error {
 	if err != nil || len(c.units) == 0 {
 		return err
 	}
-	board, path, remove, err := switched(ctx, s.model.Graph(), groups)
+	t, done, err := s.held.trialsOf(ctx, s.model.Graph(), groups)
 	if err != nil {
 		return err
 	}
-	defer remove()
-	session, err := s.held.engine.Open(ctx, path)
-	if err != nil {
-		return err
-	}
-	defer session.Close()
-	c.trials = &trials{s.held, session, board}
+	defer done()
+	c.trials = t
 	if err := c.search(ctx); err != nil {
 		return err
 	}

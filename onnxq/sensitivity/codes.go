@@ -78,7 +78,9 @@ func (s *static) keepCodes(ctx context.Context, plain onnxq.Options, found *onnx
 	f.Options.Codes = found
 	made.Weights, made.Biases, made.After = found.Weights(), found.Biases(), after
 	if mixed {
-		f.settle(after)
+		x := &mix{limits: f.Limits, loss: &outcome{limit: f.Limit}}
+		x.settle(after)
+		f.Loss, f.Met = after, x.loss.met
 	} else {
 		s.loss = &after
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -12,99 +11,132 @@ import (
 
 	"github.com/dustin/go-humanize/english"
 
-	"onnxquant/internal/graph"
-	"onnxquant/internal/run/execute"
 	"onnxquant/onnxq"
 )
 
-// leaveFloat finds the activations that stay in float. all is the loss with all of them in codes.
-func (s *Sensitivity) leaveFloat(ctx context.Context, m *onnxq.Model, f *StaticFit, all onnxq.OutputLoss) error {
-	p, err := m.Plan(f.Options)
-	if err != nil {
+// A mix decides which parts of a model, such as activations, compute with codes: those that do little damage.
+type mix struct {
+	*Sensitivity
+	model   *onnxq.Model
+	noun    string                                      // what a part is
+	parts   []string                                    // names, in the order of the model
+	leave   func(o *onnxq.Options, parts []int) error   // has parts compute in float
+	trials  func(ctx context.Context) (*measure, error) // measures some parts in codes
+	limits  Limits
+	options *onnxq.Options // with all parts in codes at first
+	loss    *outcome       // with the limit at first
+	float   []string       // names of the parts that compute in float
+	warn    *[]string
+}
+
+// outcome is what is known of the loss of an output.
+type outcome struct {
+	loss, all, weights onnxq.OutputLoss // see onnxq.StaticActivations
+	limit              float64
+	met                bool
+}
+
+// limitOf is the limit at first: 0 if the user gives others.
+func limitOf(given Limits) float64 {
+	if given.given() {
+		return 0
+	}
+	return DefaultLimit
+}
+
+// A measure tells the damage of models in which only some parts have codes.
+type measure struct {
+	damage func(ctx context.Context, x samples, on func(i int) bool) (float64, error)
+	close  func()
+	blocks int // that are measured at most
+	few    int // samples for each
+}
+
+// find leaves parts in float until the limits hold. all is the loss with all of them in codes.
+func (x *mix) find(ctx context.Context, all onnxq.OutputLoss) error {
+	l := x.loss
+	l.all = all
+	if !x.limits.given() && !slices.ContainsFunc(x.outputs, func(o output) bool { return o.kind != numbers }) {
+		l.limit = DefaultNumbersLimit
+	}
+	if err := x.limits.Measurable(l.all); err != nil {
 		return err
 	}
-	groups := groupsOf(p.Stages().Static())
-	f.Of = len(groups)
-	for _, v := range p.Stages().Static().Coarse {
-		f.Coarse = append(f.Coarse, v.Path)
+	if x.settle(l.all); l.met || len(x.parts) == 0 {
+		return x.unmet()
 	}
-	f.All = all
-	if !f.Limits.given() && !slices.ContainsFunc(s.outputs, func(o output) bool { return o.kind != numbers }) {
-		f.Limit = DefaultNumbersLimit
-	}
-	if err := f.Limits.Measurable(f.All); err != nil {
+	if err := x.weightsAlone(ctx); err != nil {
 		return err
 	}
-	if f.settle(f.All); f.Met || len(groups) == 0 {
-		return f.unmet()
-	}
-	if err := s.weightsAlone(ctx, m, f, groups); err != nil {
-		return err
-	}
-	if f.settle(f.All); f.Met {
+	if x.settle(l.all); l.met {
 		return nil
 	}
-	board, path, remove, err := switched(ctx, m.Graph(), groups)
+	m, err := x.trials(ctx)
 	if err != nil {
 		return err
 	}
-	defer remove()
-	session, err := s.engine.Open(ctx, path)
+	order, err := x.order(ctx, m)
+	m.close() // its process takes memory
 	if err != nil {
 		return err
 	}
-	t := &trials{s, session, board}
-	order, err := t.order(ctx)
-	session.Close() // its process takes memory
-	if err != nil {
+	if err := x.enough(ctx, order); err != nil {
 		return err
 	}
-	if err := s.enough(ctx, m, f, groups, order); err != nil {
-		return err
+	if l.loss.Damage == math.MaxFloat64 && x.failed != nil {
+		return x.failed
 	}
-	if f.Loss.Damage == math.MaxFloat64 && s.failed != nil {
-		return s.failed
-	}
-	return f.unmet()
+	return x.unmet()
 }
 
 // settle notes the loss of the output.
-func (f *StaticFit) settle(x onnxq.OutputLoss) {
-	f.Loss, f.Met = x, x.Damage <= f.Limit
-	if f.Limits.given() {
-		f.Met = f.Limits.hold(x)
+func (x *mix) settle(loss onnxq.OutputLoss) {
+	x.loss.loss, x.loss.met = loss, x.holds(loss)
+}
+
+func (x *mix) holds(loss onnxq.OutputLoss) bool {
+	if x.limits.given() {
+		return x.limits.hold(loss)
 	}
+	return loss.Damage <= x.loss.limit
 }
 
 // unmet returns an error if limits of the user do not hold, and no fallback is allowed.
-func (f *StaticFit) unmet() error {
-	if f.Met || !f.Limits.given() {
+func (x *mix) unmet() error {
+	if x.loss.met || !x.limits.given() {
 		return nil
 	}
-	reached := f.Limits.Broken(f.Loss)
-	if f.Options.AllowFallback {
-		f.Warnings = append(f.Warnings, fmt.Sprintf("the limits do not hold: OUT has %s, with %s in float", reached, english.Plural(len(f.Float), "activation", "")))
+	reached := x.limits.Broken(x.loss.loss)
+	if x.options.AllowFallback {
+		*x.warn = append(*x.warn, fmt.Sprintf("the limits do not hold: OUT has %s, with %s in float", reached, english.Plural(len(x.float), x.noun, "")))
 		return nil
 	}
-	return fmt.Errorf("%w: the best has %s, with %d of %s in float; --allow-fallback writes it", ErrLimit, reached, len(f.Float), english.Plural(f.Of, "activation", ""))
+	return fmt.Errorf("%w: the best has %s, with %d of %s in float; --allow-fallback writes it", ErrLimit, reached, len(x.float), english.Plural(len(x.parts), x.noun, ""))
 }
 
 // weightsAlone measures the damage of the weights, and raises the default limit to what is well above it: floats
-// of activations cannot undo that damage.
-func (s *Sensitivity) weightsAlone(ctx context.Context, m *onnxq.Model, f *StaticFit, groups []*group) (err error) {
-	all := make([]int, len(groups))
+// cannot undo that damage.
+func (x *mix) weightsAlone(ctx context.Context) (err error) {
+	options, l := *x.options, x.loss
+	if err := x.leave(&options, x.all()); err != nil {
+		return err
+	}
+	if l.weights, err = x.lossOfOutput(ctx, x.model, options); err == nil && !x.limits.given() {
+		w := l.weights.Damage
+		l.limit = max(l.limit, min(aboveWeights*w, w+aboveLimit*l.limit))
+	}
+	return err
+}
+
+func (x *mix) all() []int { return allOf(len(x.parts)) }
+
+// allOf lists the numbers below n.
+func allOf(n int) []int {
+	all := make([]int, n)
 	for i := range all {
 		all[i] = i
 	}
-	options := f.Options
-	if err := keepFloat(m.Graph(), &options, groups, all); err != nil {
-		return err
-	}
-	if f.Weights, err = s.lossOfOutput(ctx, m, options); err == nil && !f.Limits.given() {
-		w := f.Weights.Damage
-		f.Limit = max(f.Limit, min(aboveWeights*w, w+aboveLimit*f.Limit))
-	}
-	return err
+	return all
 }
 
 // The default limit is at least aboveWeights times the damage of the weights, but not more than aboveLimit limits above it: where
@@ -114,25 +146,9 @@ const (
 	aboveLimit   = 15
 )
 
-// trials are runs in which some activations are quantized.
-type trials struct {
-	s       *Sensitivity
-	session execute.Session
-	board   *switchboard
-}
-
-// damage runs samples.
-func (t *trials) damage(ctx context.Context, x samples, on func(i int) bool) (float64, error) {
-	got, err := t.s.runs(ctx, t.session, x, t.board.inputs(on)...)
-	if err != nil {
-		return 0, err
-	}
-	return t.s.damage(x.want, got), nil
-}
-
-// block is a list of groups that follow each other in the model, and the damage that they do alone.
+// block is a list of parts that follow each other in the model, and the damage that they do alone.
 type block struct {
-	groups []int
+	parts  []int
 	damage float64
 }
 
@@ -144,77 +160,76 @@ const (
 	shortChain  = 16 // runs of models with states
 )
 
-// order returns blocks of groups by the damage that each does alone, a group on average, the worst first. The worst block
-// is divided again and again, so that few runs find the worst groups.
-func (t *trials) order(ctx context.Context) ([]block, error) {
-	n, measured := min(fewSamples, len(t.s.weighed.inputs)), 0
-	x := samples{inputs: t.s.weighed.inputs[:n], want: t.s.weighed.want[:n]}
-	if n = min(shortChain, len(t.s.chain.inputs)); n > 0 {
-		x = samples{t.s.chain.inputs[:n], t.s.chain.want[:n], true}
+// order returns blocks of parts by the damage that each does alone, a part on average, the worst first. The worst block
+// is divided again and again, so that few runs find the worst parts.
+func (x *mix) order(ctx context.Context, m *measure) ([]block, error) {
+	n, measured := min(m.few, len(x.weighed.inputs)), 0
+	some := samples{inputs: x.weighed.inputs[:n], want: x.weighed.want[:n]}
+	if n = min(shortChain, len(x.chain.inputs)); n > 0 {
+		some = samples{x.chain.inputs[:n], x.chain.want[:n], true}
 	}
 	var blocks []block
-	add := func(groups []int) error {
-		damage, err := t.damage(ctx, x, func(i int) bool { return slices.Contains(groups, i) })
-		blocks = append(blocks, block{groups, damage})
-		if measured++; t.s.opts.Progress != nil {
-			t.s.opts.Progress("measuring activations", min(measured, maxBlocks), maxBlocks)
+	add := func(parts []int) error {
+		damage, err := m.damage(ctx, some, func(i int) bool { return slices.Contains(parts, i) })
+		blocks = append(blocks, block{parts, damage})
+		if measured++; x.opts.Progress != nil {
+			x.opts.Progress("measuring "+english.PluralWord(2, x.noun, ""), min(measured, m.blocks), m.blocks)
 		}
 		return err
 	}
-	all := make([]int, len(t.board.groups))
-	for i := range all {
-		all[i] = i
-	}
-	for part := range slices.Chunk(all, (len(all)+firstBlocks-1)/firstBlocks) {
+	for part := range slices.Chunk(x.all(), (len(x.parts)+firstBlocks-1)/firstBlocks) {
 		if err := add(part); err != nil {
 			return nil, err
 		}
 	}
 	worstFirst := func(a, b block) int { return cmp.Compare(b.damage, a.damage) }
-	for measured < maxBlocks {
+	for measured < m.blocks {
 		slices.SortStableFunc(blocks, worstFirst)
-		i := slices.IndexFunc(blocks, func(b block) bool { return len(b.groups) > 1 })
+		i := slices.IndexFunc(blocks, func(b block) bool { return len(b.parts) > 1 })
 		if i < 0 {
 			break
 		}
-		groups := blocks[i].groups
+		parts := blocks[i].parts
 		blocks = slices.Delete(blocks, i, i+1)
-		if err := cmp.Or(add(groups[:len(groups)/2]), add(groups[len(groups)/2:])); err != nil {
+		if err := cmp.Or(add(parts[:len(parts)/2]), add(parts[len(parts)/2:])); err != nil {
 			return nil, err
 		}
 	}
-	mean := func(b block) float64 { return b.damage / float64(len(b.groups)) }
+	mean := func(b block) float64 { return b.damage / float64(len(b.parts)) }
 	slices.SortStableFunc(blocks, func(a, b block) int { return cmp.Compare(mean(b), mean(a)) })
 	return blocks, nil
 }
 
-// floatIn lists the groups of blocks.
+// floatIn lists the parts of blocks.
 func floatIn(blocks []block) (all []int) {
 	for _, b := range blocks {
-		all = append(all, b.groups...)
+		all = append(all, b.parts...)
 	}
 	return all
 }
 
 // enough finds how many of the worst blocks must stay in float to hold the limit. It converts the model
 // with each number that it tries: operators beside those blocks compute in float, too.
-func (s *Sensitivity) enough(ctx context.Context, m *onnxq.Model, f *StaticFit, groups []*group, order []block) error {
-	given := f.Options
+func (x *mix) enough(ctx context.Context, order []block) error {
+	given := *x.options
 	holds := func(n int) (bool, error) {
-		options := given
-		if err := keepFloat(m.Graph(), &options, groups, floatIn(order[:n])); err != nil {
+		options, parts := given, floatIn(order[:n])
+		if err := x.leave(&options, parts); err != nil {
 			return false, err
 		}
-		loss, err := s.lossOfOutput(ctx, m, options)
+		loss, err := x.lossOfOutput(ctx, x.model, options)
 		if err != nil {
 			return false, err
 		}
-		tried := StaticFit{Limits: f.Limits, StaticActivations: onnxq.StaticActivations{Limit: f.Limit}}
-		if tried.settle(loss); tried.Met || n == len(order) {
-			f.Options, f.Float = options, names(groups, floatIn(order[:n]))
-			f.settle(loss)
+		met := x.holds(loss)
+		if met || n == len(order) {
+			*x.options, x.float = options, nil
+			for _, i := range parts {
+				x.float = append(x.float, x.parts[i])
+			}
+			x.settle(loss)
 		}
-		return tried.Met, nil
+		return met, nil
 	}
 	fails, n := 0, 1
 	for n < len(order) {
@@ -248,29 +263,40 @@ func (s *Sensitivity) enough(ctx context.Context, m *onnxq.Model, f *StaticFit, 
 
 // lossOfOutput converts a model and runs the result as users do. If the result does not run, its damage is infinite.
 func (s *Sensitivity) lossOfOutput(ctx context.Context, m *onnxq.Model, o onnxq.Options) (x onnxq.OutputLoss, err error) {
+	var failed error
+	if err = s.converted(ctx, m, o, func(path string) error {
+		x, failed = s.lossOf(ctx, path)
+		return nil
+	}); err != nil {
+		return x, err
+	}
+	switch {
+	case ctx.Err() != nil:
+		return x, context.Cause(ctx)
+	case failed != nil: // a defect of the runtime
+		s.failed = failed
+		return onnxq.OutputLoss{Damage: math.MaxFloat64, KL: new(math.MaxFloat64), SQNR: new(-math.MaxFloat64), Drop: new(1.0)}, nil
+	}
+	return x, nil
+}
+
+// converted converts a model to a temporary file, for a function.
+func (s *Sensitivity) converted(ctx context.Context, m *onnxq.Model, o onnxq.Options, do func(path string) error) error {
 	folder, err := os.MkdirTemp("", "onnxquant-sensitivity-")
 	if err != nil {
-		return x, err
+		return err
 	}
 	defer os.RemoveAll(folder)
 	o.Progress, o.Try, o.Strict, o.MinCoverage, o.NoVerify = nil, nil, false, 0, true
 	p, err := m.Plan(o)
 	if err != nil {
-		return x, err
+		return err
 	}
 	path := filepath.Join(folder, "out.onnx")
 	if _, err = p.Convert(ctx, path); err != nil {
-		return x, err
+		return err
 	}
-	x, err = s.lossOf(ctx, path)
-	switch {
-	case ctx.Err() != nil:
-		return x, context.Cause(ctx)
-	case err != nil: // a defect of the runtime
-		s.failed = err
-		return onnxq.OutputLoss{Damage: math.MaxFloat64, KL: new(math.MaxFloat64), SQNR: new(-math.MaxFloat64), Drop: new(1.0)}, nil
-	}
-	return x, nil
+	return do(path)
 }
 
 // lossOf runs the model at path on the held-out samples, and on those of the chain.
@@ -292,47 +318,4 @@ func (s *Sensitivity) lossOf(ctx context.Context, path string) (x onnxq.OutputLo
 		return x, err
 	}
 	return worse(x, s.loss(s.chain.want, got)), nil
-}
-
-// keepFloat changes options so that some groups stay in float. The weights of their operators get codes
-// that are decoded, in blocks of 32.
-func keepFloat(x *graph.Graph, o *onnxq.Options, groups []*group, float []int) error {
-	ranges := *o.Ranges
-	ranges.NoRange = maps.Clone(ranges.NoRange)
-	if ranges.NoRange == nil {
-		ranges.NoRange = map[string]bool{}
-	}
-	seen := map[*graph.Value]bool{}
-	for _, i := range float {
-		for _, t := range groups[i].all {
-			ranges.NoRange[t.Value.Path] = true
-			for _, u := range t.Value.Uses {
-				for _, w := range x.Inputs(u.Node) {
-					seen[w] = true
-				}
-			}
-			if t.Value.Node != nil {
-				for _, w := range x.Inputs(t.Value.Node) {
-					seen[w] = true
-				}
-			}
-		}
-	}
-	var weights []string
-	multiplied := map[string]bool{}
-	for w := range seen {
-		if w != nil && w.Tensor != nil && w.ElemType().Float() && len(w.Tensor.GetDims()) > 1 {
-			weights = append(weights, w.Name)
-			multiplied[w.Name] = !slices.ContainsFunc(w.Uses, func(u graph.Use) bool { return isNoMatrixProduct(u.Node.GetOpType()) })
-		}
-	}
-	o.Ranges = &ranges
-	return decodeWeights(o, weights, multiplied)
-}
-
-func names(groups []*group, of []int) (all []string) {
-	for _, i := range of {
-		all = append(all, groups[i].own.Value.Path)
-	}
-	return all
 }

@@ -3,11 +3,12 @@ package sensitivity
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"onnxquant/calib"
-	"onnxquant/internal/run/synth"
+	"onnxquant/internal/graph"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/calibrate"
 	"onnxquant/rules"
@@ -36,13 +37,12 @@ type StaticFit struct {
 // temporary file: the caller closes the fit when it needs the options no more.
 func Static(ctx context.Context, path string, o onnxq.Options, opts calibrate.Options, limits Limits) (*StaticFit, error) {
 	o.Balance = nil // of other ranges
-	s := &static{path: path, data: opts, fit: &StaticFit{Options: o, Limits: limits}}
+	f := &StaticFit{Options: o, Limits: limits}
+	s := &static{fitting: fitting{path: path, data: opts, options: &f.Options}, fit: f}
 	if s.algorithm = o.Algorithm; o.Algorithm == spec.GPTQ {
-		s.fit.Options.Algorithm = spec.MSE // of weights that are decoded
+		f.Options.Algorithm = spec.MSE // of weights that are decoded
 	}
-	if !limits.given() {
-		s.fit.Limit = DefaultLimit
-	}
+	f.Limit = limitOf(limits)
 	defer s.close()
 	for _, step := range []func(context.Context) error{s.open, s.ranges, s.rest, s.run, s.narrow, s.balance, s.clip, s.codes, s.mix, s.codesAgain} {
 		if err := step(ctx); err != nil {
@@ -55,64 +55,17 @@ func Static(ctx context.Context, path string, o onnxq.Options, opts calibrate.Op
 
 // static is the state of Static. Each step completes the options of the fit for the steps behind it.
 type static struct {
-	path  string
-	all   *calibrate.Data
-	data  calibrate.Options // of the samples that are not held out, once open has run
-	model *onnxq.Model
-	held  *Sensitivity // the float model's outputs; nil if none can be compared
-	fit   *StaticFit
-	loss  *onnxq.OutputLoss // with the options of the fit, and all activations in codes; nil if it is not known
+	fitting
+	fit  *StaticFit
+	loss *onnxq.OutputLoss // with the options of the fit, and all activations in codes; nil if it is not known
 
 	algorithm spec.Algorithm // of codes that are found by data, or ""
-}
-
-func (s *static) close() {
-	if s.held != nil {
-		s.held.Close()
-	}
-	if s.model != nil {
-		s.model.Close()
-	}
-}
-
-// open opens the model, and divides the samples.
-func (s *static) open(ctx context.Context) (err error) {
-	if s.model, err = s.float(); err != nil {
-		return err
-	}
-	s.all = calibrate.New(s.path, s.data)
-	if err := s.all.Open(ctx); err != nil {
-		return err
-	}
-	s.fit.HeldOut = s.all.Len() / 4
-	s.fit.Samples = s.all.Len() - s.fit.HeldOut
-	s.data.Samples = s.fit.Samples
-	return nil
-}
-
-// float opens the model, folded and with factors if the options say so. The values of the folded model are values of the model at
-// the path, which the samples run through.
-func (s *static) float() (*onnxq.Model, error) {
-	m, err := onnxq.Open(s.path)
-	if err != nil {
-		return nil, err
-	}
-	made := m
-	if s.fit.Options.Fold {
-		made, err = m.Folded()
-	}
-	if err == nil {
-		made, err = withBalance(made, s.fit.Options)
-	}
-	if err != nil {
-		m.Close()
-	}
-	return made, err
 }
 
 // ranges finds the ranges of activations.
 func (s *static) ranges(ctx context.Context) error {
 	opts, f := s.data, s.fit
+	f.Samples, f.HeldOut = opts.Samples, s.apart
 	if opts.Method.Name == "" {
 		opts.Method, opts.Scheme = calib.Method{Name: "minmax"}, calib.Scheme{Bits: 8}
 	}
@@ -217,22 +170,40 @@ func (s *static) exposed(ctx context.Context) (path string, remove func(), err e
 	return path, remove, err
 }
 
-// run runs the float model on all samples.
-func (s *static) run(ctx context.Context) (err error) {
-	s.held, err = s.heldOut(ctx)
-	return err
-}
-
 // mix finds the activations that stay in float.
 func (s *static) mix(ctx context.Context) error {
 	if s.held == nil {
 		return nil
 	}
+	f := s.fit
+	p, err := s.model.Plan(f.Options)
+	if err != nil {
+		return err
+	}
+	groups := groupsOf(p.Stages().Static())
+	f.Of = len(groups)
+	for _, v := range p.Stages().Static().Coarse {
+		f.Coarse = append(f.Coarse, v.Path)
+	}
+	x := &mix{
+		Sensitivity: s.held, model: s.model, noun: "activation", parts: names(groups), limits: f.Limits,
+		options: &f.Options, loss: &outcome{limit: f.Limit}, warn: &f.Warnings,
+		leave: func(o *onnxq.Options, parts []int) error { return keepFloat(s.model.Graph(), o, groups, parts) },
+		trials: func(ctx context.Context) (*measure, error) {
+			t, done, err := s.held.trialsOf(ctx, s.model.Graph(), groups)
+			if err != nil {
+				return nil, err
+			}
+			return &measure{t.damage, done, maxBlocks, fewSamples}, nil
+		},
+	}
 	all, err := s.lossOfAll(ctx)
 	if err != nil {
 		return err
 	}
-	return s.held.leaveFloat(ctx, s.model, s.fit, all)
+	err = x.find(ctx, all)
+	f.Float, f.Loss, f.All, f.Weights, f.Limit, f.Met = x.float, x.loss.loss, x.loss.all, x.loss.weights, x.loss.limit, x.loss.met
+	return err
 }
 
 // lossOfAll is the loss on held-out samples if all activations have codes.
@@ -247,31 +218,45 @@ func (s *static) lossOfAll(ctx context.Context) (onnxq.OutputLoss, error) {
 	return *s.loss, nil
 }
 
-// heldOut runs the float model on all samples. It returns nil if no output can be compared.
-func (s *static) heldOut(ctx context.Context) (held *Sensitivity, err error) {
-	engine := s.all.Engine()
-	if fp8(s.fit.Options) {
-		engine = engine.Plain() // ONNX Runtime's optimizations make operators of FP8 codes that it has not
+// keepFloat changes options so that some groups stay in float. The weights of their operators get codes
+// that are decoded, in blocks of 32.
+func keepFloat(x *graph.Graph, o *onnxq.Options, groups []*group, float []int) error {
+	ranges := *o.Ranges
+	ranges.NoRange = maps.Clone(ranges.NoRange)
+	if ranges.NoRange == nil {
+		ranges.NoRange = map[string]bool{}
 	}
-	held = &Sensitivity{path: s.path, opts: s.data, engine: engine, all: true}
-	m := s.model.Graph().File
-	if held.outputs = all(m.Proto.GetGraph()); len(held.outputs) == 0 {
-		return nil, nil
+	seen := map[*graph.Value]bool{}
+	for _, i := range float {
+		for _, t := range groups[i].all {
+			ranges.NoRange[t.Value.Path] = true
+			for _, u := range t.Value.Uses {
+				for _, w := range x.Inputs(u.Node) {
+					seen[w] = true
+				}
+			}
+			if t.Value.Node != nil {
+				for _, w := range x.Inputs(t.Value.Node) {
+					seen[w] = true
+				}
+			}
+		}
 	}
-	if held.session, err = held.engine.Open(ctx, s.path); err == nil {
-		err = held.run(s.all)
+	var weights []string
+	multiplied := map[string]bool{}
+	for w := range seen {
+		if w != nil && w.Tensor != nil && w.ElemType().Float() && len(w.Tensor.GetDims()) > 1 {
+			weights = append(weights, w.Name)
+			multiplied[w.Name] = !slices.ContainsFunc(w.Uses, func(u graph.Use) bool { return isNoMatrixProduct(u.Node.GetOpType()) })
+		}
 	}
-	if err == nil {
-		held.states = synth.Carried(m)
-		err = held.link(ctx)
+	o.Ranges = &ranges
+	return decodeWeights(o, weights, multiplied)
+}
+
+func names(groups []*group) (all []string) {
+	for _, g := range groups {
+		all = append(all, g.own.Value.Path)
 	}
-	if held.session != nil { // its process takes memory
-		held.session.Close()
-		held.session = nil
-	}
-	if err != nil {
-		held.Close()
-		return nil, err
-	}
-	return held, nil
+	return all
 }

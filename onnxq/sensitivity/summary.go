@@ -35,7 +35,7 @@ func (f *StaticFit) Summary() (facts [][2]string) {
 		add(label, "%s without a range in float", english.Plural(n, "value", ""))
 	}
 	if f.Of > 0 {
-		add("loss", "%s on %s%s", lossText(f.Loss), f.heldOut(), f.limit())
+		add("loss", "%s on %s%s", lossText(f.Loss), heldOut(f.HeldOut), limitText(f.Limits, f.Limit))
 		if len(f.Float) > 0 {
 			add("loss", "all in codes: %s; codes for weights alone: %s", lossText(f.All), lossText(f.Weights))
 		}
@@ -71,16 +71,41 @@ func lossText(x onnxq.OutputLoss) string {
 	return strings.Join(parts, ", ")
 }
 
-func (f *StaticFit) limit() string {
-	if f.Limits.given() {
+func limitText(given Limits, limit float64) string {
+	if given.given() {
 		return ""
 	}
-	return fmt.Sprintf(" (limit of the damage %.2g)", f.Limit)
+	return fmt.Sprintf(" (limit of the damage %.2g)", limit)
 }
 
-func (f *StaticFit) heldOut() string {
-	if f.HeldOut == 0 {
+func heldOut(n int) string {
+	if n == 0 {
 		return "the same samples"
 	}
-	return english.Plural(f.HeldOut, "held-out sample", "")
+	return english.Plural(n, "held-out sample", "")
+}
+
+// Summary says which weights are decoded and why, and what the loss is: a label and a text each.
+func (f *DynamicFit) Summary() (facts [][2]string) {
+	add := func(label, format string, args ...any) {
+		facts = append(facts, [2]string{label, fmt.Sprintf(format, args...)})
+	}
+	const label = "activations"
+	switch of := english.Plural(f.Of, "weight", ""); {
+	case f.Of == 0:
+		add(label, "no operator of a weight can compute with codes")
+		return facts
+	case f.Loss == (onnxq.OutputLoss{}) && !f.Met:
+		add(label, "quantized for %s; none was measured: no output is of a floating-point type", of)
+		return facts
+	case len(f.Decoded) == 0:
+		add(label, "quantized at run time for all %s", of)
+	default:
+		add(label, "%d of %s are multiplied in float, because of their loss: %s", len(f.Decoded), of, msg.ListNames(slices.Clone(f.Decoded)))
+	}
+	add("loss", "%s on %s%s", lossText(f.Loss), heldOut(f.HeldOut), limitText(f.Limits, f.Limit))
+	if len(f.Decoded) > 0 {
+		add("loss", "all in codes: %s; codes for weights alone: %s", lossText(f.All), lossText(f.Weights))
+	}
+	return facts
 }

@@ -288,3 +288,33 @@ func floats(name string, x []float32) *execute.Tensor {
 	}
 	return t
 }
+
+// trials are runs in which some activations are quantized.
+type trials struct {
+	s       *Sensitivity
+	session execute.Session
+	board   *switchboard
+}
+
+// damage runs samples.
+func (t *trials) damage(ctx context.Context, x samples, on func(i int) bool) (float64, error) {
+	got, err := t.s.runs(ctx, t.session, x, t.board.inputs(on)...)
+	if err != nil {
+		return 0, err
+	}
+	return t.s.damage(x.want, got), nil
+}
+
+// trialsOf opens a model x with switches for groups.
+func (s *Sensitivity) trialsOf(ctx context.Context, x *graph.Graph, groups []*group) (*trials, func(), error) {
+	board, path, remove, err := switched(ctx, x, groups)
+	if err != nil {
+		return nil, nil, err
+	}
+	session, err := s.engine.Open(ctx, path)
+	if err != nil {
+		remove()
+		return nil, nil, err
+	}
+	return &trials{s, session, board}, func() { session.Close(); remove() }, nil
+}

@@ -40,6 +40,7 @@ OURS = {
     "static, one scale": "--activations static --block -2 --samples 32 --calib",
     "dynamic": "--activations dynamic",
     "dynamic, all": "--activations dynamic --ops all",
+    "dynamic, data": "--activations dynamic --samples 32 --calib",
     "weights": "--format int8 --block 32 --ops all",
 }
 
@@ -49,6 +50,7 @@ COLUMNS = {
     "static, one scale": ["static, one scale"],
     "dynamic": ["dynamic"],
     "dynamic, all": ["dynamic, all"],
+    "dynamic, data": ["dynamic, data"],
     "weights": ["weights"],
     "quantize_static, minmax": ["static minmax tensor", "static minmax channel"],
     "percentile": ["static percentile tensor", "static percentile channel"],
@@ -97,7 +99,7 @@ def ours(setting, model, samples, out):
     done = subprocess.run([BINARY, *flags, model, out], capture_output=True, text=True, timeout=SECONDS)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     said = {"seconds": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, "wall": time.monotonic() - start,
-            "summary": [l for l in done.stderr.splitlines() if l.startswith("activations ")][:6]}
+            "summary": [l for l in done.stderr.splitlines() if l.startswith(("activations ", "loss "))][:6]}
     if done.returncode:
         said["why"] = (done.stderr.strip().splitlines() or ["?"])[-1][:300]
     return said

@@ -1,0 +1,84 @@
+package sensitivity
+
+import (
+	"context"
+	"slices"
+
+	"onnxquant/onnxq"
+	"onnxquant/onnxq/calibrate"
+	"onnxquant/rules"
+	"onnxquant/spec"
+)
+
+// A Fit is what Static or Dynamic found; the other one is nil.
+type Fit struct {
+	Static  *StaticFit
+	Dynamic *DynamicFit
+}
+
+// Fits reports whether data decide how activations of a conversion are quantized: they are static; or they are dynamic, and
+// no algorithm needs the data for codes.
+func Fits(o onnxq.Options) bool {
+	calibrated := func(e rules.PrecisionEntry) bool {
+		return e.Override.Algorithm != nil && e.Override.Algorithm.Calibrated()
+	}
+	switch o.Activations {
+	case spec.Static:
+		return true
+	case spec.Dynamic:
+		return !o.Algorithm.Calibrated() && !slices.ContainsFunc(o.Precision.Entries(), calibrated)
+	}
+	return false
+}
+
+// FitActivations calls Static or Dynamic, as the options say.
+func FitActivations(ctx context.Context, path string, o onnxq.Options, opts calibrate.Options, limits Limits) (f *Fit, err error) {
+	f = &Fit{}
+	if o.Activations == spec.Dynamic {
+		f.Dynamic, err = Dynamic(ctx, path, o, opts, limits)
+	} else {
+		f.Static, err = Static(ctx, path, o, opts, limits)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// Options returns the options of the conversion, and warnings.
+func (f *Fit) Options() (o onnxq.Options, warnings []string) {
+	if f.Dynamic != nil {
+		return f.Dynamic.Options, f.Dynamic.Warnings
+	}
+	return f.Static.Options, f.Static.Warnings
+}
+
+// Note has a plan say what was found. A nil f says nothing.
+func (f *Fit) Note(p *onnxq.Plan) {
+	switch {
+	case f == nil:
+	case f.Dynamic != nil:
+		p.Dynamic = &f.Dynamic.DynamicActivations
+	default:
+		p.Activations = &f.Static.StaticActivations
+	}
+}
+
+// Summary is that of what was found. A nil f has none.
+func (f *Fit) Summary() [][2]string {
+	switch {
+	case f == nil:
+		return nil
+	case f.Dynamic != nil:
+		return f.Dynamic.Summary()
+	}
+	return f.Static.Summary()
+}
+
+// Close removes files of what was found. The options are then of no more use.
+func (f *Fit) Close() error {
+	if f == nil {
+		return nil
+	}
+	return f.Static.Close()
+}

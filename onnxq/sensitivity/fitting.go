@@ -1,0 +1,98 @@
+package sensitivity
+
+import (
+	"context"
+
+	"onnxquant/internal/run/synth"
+	"onnxquant/onnxq"
+	"onnxquant/onnxq/calibrate"
+)
+
+// fitting is what Static and Dynamic share: a model, its samples, and the float model's outputs for them.
+type fitting struct {
+	path    string
+	all     *calibrate.Data
+	data    calibrate.Options // of the samples that are not held out, once open has run
+	model   *onnxq.Model
+	held    *Sensitivity   // the float model's outputs; nil if none can be compared
+	options *onnxq.Options // of the fit
+	apart   int            // samples that are held out
+}
+
+func (s *fitting) close() {
+	if s.held != nil {
+		s.held.Close()
+	}
+	if s.model != nil {
+		s.model.Close()
+	}
+}
+
+// open opens the model, and divides the samples.
+func (s *fitting) open(ctx context.Context) (err error) {
+	if s.model, err = s.float(); err != nil {
+		return err
+	}
+	s.all = calibrate.New(s.path, s.data)
+	if err := s.all.Open(ctx); err != nil {
+		return err
+	}
+	s.apart = s.all.Len() / 4
+	s.data.Samples = s.all.Len() - s.apart
+	return nil
+}
+
+// float opens the model, folded and with factors if the options say so. The values of the folded model are values of the model at
+// the path, which the samples run through.
+func (s *fitting) float() (*onnxq.Model, error) {
+	m, err := onnxq.Open(s.path)
+	if err != nil {
+		return nil, err
+	}
+	made := m
+	if s.options.Fold {
+		made, err = m.Folded()
+	}
+	if err == nil {
+		made, err = withBalance(made, *s.options)
+	}
+	if err != nil {
+		m.Close()
+	}
+	return made, err
+}
+
+// run runs the float model on all samples.
+func (s *fitting) run(ctx context.Context) (err error) {
+	s.held, err = s.heldOut(ctx)
+	return err
+}
+
+// heldOut runs the float model on all samples. It returns nil if no output can be compared.
+func (s *fitting) heldOut(ctx context.Context) (held *Sensitivity, err error) {
+	engine := s.all.Engine()
+	if fp8(*s.options) {
+		engine = engine.Plain() // ONNX Runtime's optimizations make operators of FP8 codes that it has not
+	}
+	held = &Sensitivity{path: s.path, opts: s.data, engine: engine, all: true}
+	m := s.model.Graph().File
+	if held.outputs = all(m.Proto.GetGraph()); len(held.outputs) == 0 {
+		return nil, nil
+	}
+	if held.session, err = held.engine.Open(ctx, s.path); err == nil {
+		err = held.run(s.all)
+	}
+	if err == nil {
+		held.states = synth.Carried(m)
+		err = held.link(ctx)
+	}
+	if held.session != nil { // its process takes memory
+		held.session.Close()
+		held.session = nil
+	}
+	if err != nil {
+		held.Close()
+		return nil, err
+	}
+	return held, nil
+}
