@@ -118,7 +118,8 @@ type BlockRule struct {
 	Only       bool  // only per-channel scales are supported
 }
 
-// DefaultInt4 is the block size of int4 beside static activations if none is asked for.
+// DefaultInt4 is the block size of int4 beside static activations if none is asked for: the least error in the weights
+// for scales that take less than the codes.
 const DefaultInt4 = 32
 
 // AnyBlocks is no restriction.
