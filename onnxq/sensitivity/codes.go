@@ -67,6 +67,12 @@ func (s *static) keepCodes(ctx context.Context, plain onnxq.Options, found *onnx
 		if made.Before, err = s.held.lossOfOutput(ctx, s.model, plain); err != nil {
 			return false, err
 		}
+		if made.Before.Damage <= have.Damage { // floats among activations have undone the gain
+			f.Options.Codes.Close()
+			f.Options, have = plain, made.Before
+			made.Weights, made.Biases, made.After = 0, 0, have
+			f.settle(have)
+		}
 	}
 	f.Codes = made
 	plain.Codes = found
