@@ -102,7 +102,7 @@ func TestHints(t *testing.T) {
 
 // Every command that takes data calls it --data, in its help and manual page, too.
 func TestData(t *testing.T) {
-	const taking = 6 // the conversion, analyze, bench, calibrate, report, verify
+	const taking = 7 // the conversion, analyze, bench, calibrate, report, verify
 	n := 0
 	for _, cmd := range program().All() {
 		own := ""
