@@ -84,13 +84,18 @@ func (s *static) keepCodes(ctx context.Context, plain onnxq.Options, found *onnx
 	f.Options.Codes = found
 	made.Weights, made.Biases, made.After = found.Weights(), found.Biases(), after
 	if mixed {
-		x := &mix{limits: f.Limits, loss: &outcome{limit: f.Limit}}
-		x.settle(after)
-		f.Loss, f.Met = after, x.loss.met
+		f.settle(after)
 	} else {
 		s.loss = &after
 	}
 	return true, nil
+}
+
+// settle notes the loss of the held-out samples, and whether the limits hold.
+func (f *StaticFit) settle(loss onnxq.OutputLoss) {
+	x := &mix{limits: f.Limits, loss: &outcome{limit: f.Limit}}
+	x.settle(loss)
+	f.Loss, f.Met = loss, x.loss.met
 }
 
 // codesText says what codes gained that data found.
