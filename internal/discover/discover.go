@@ -349,6 +349,9 @@ func elsewhere(x *graph.Graph, p *rules.Precision) (all []*Decision) {
 func (d *Decision) inStyle(c Choice, x *graph.Graph, s *graph.Shapes, opts Options, forceDQ string) (_ Choice, why string) {
 	style := opts.Style
 	c.Style = spec.DQ
+	if why := d.betterFloat(c, x, opts); why != "" {
+		return c, why
+	}
 	c = d.dynamic(c, x, opts, forceDQ)
 	switch {
 	case c.Style == spec.StyleDynamic:

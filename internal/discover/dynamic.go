@@ -212,6 +212,24 @@ func (d *Decision) asksOneScale(opts Options) bool {
 // with codes: depthwise ones, and those of images and sound. Their activations are sensitive, too.
 const fewChannels = 4
 
+// fewElements is the most elements of a weight of a convolution of few channels that stays in float.
+const fewElements = 1024
+
+// betterFloat returns why a weight stays in float although operators compute with codes elsewhere: a convolution of few channels,
+// which is not faster with codes, and whose weight is small. Such layers are near the inputs, and what they lose all layers
+// behind them lose. It returns "" for others, and where the caller asks for codes.
+func (d *Decision) betterFloat(c Choice, x *graph.Graph, opts Options) string {
+	if opts.Activations != spec.Dynamic || opts.Strict || c.Block > 0 || d.asksOneScale(opts) || *d.Override != *noOverride {
+		return ""
+	}
+	n, _ := dtype.Elements(d.Shape)
+	f, why := FindDynamic(x, d.Value, d.DType, d.Shape, d.Reach)
+	if why != "" || f.Kind != Convolution || d.Shape[1] > fewChannels || n > fewElements {
+		return ""
+	}
+	return fmt.Sprintf("a small convolution of %s", english.Plural(int(d.Shape[1]), "channel", ""))
+}
+
 // decode settles a choice for a weight that is decoded before operators read it.
 func (d *Decision) decode(c Choice, why string) Choice {
 	c.Style, c.Dynamic, c.Block = spec.DQ, Dynamic{}, spec.PerChannel

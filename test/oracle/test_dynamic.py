@@ -182,14 +182,14 @@ def test_all_products_fuse(tmp_path):
         assert operators.count("DynamicQuantizeMatMul") == 4 and "MatMulInteger" not in operators
 
 
-def convolutions(draw, rank, group=1):
+def convolutions(draw, rank, group=1, out=8):
     """Two convolutions. Their channels differ in size."""
     kernel = [3] * rank
     sizes = np.exp(draw.uniform(-4, 0, (12, *[1] * (rank + 1))))
-    tensors = {"w1": draw.standard_normal((12, 6, *kernel)) * sizes, "b1": draw.standard_normal(12), "w2": draw.standard_normal((8, 12 // group, *kernel)) * sizes[:8]}
+    tensors = {"w1": draw.standard_normal((12, 6, *kernel)) * sizes, "b1": draw.standard_normal(12), "w2": draw.standard_normal((out, 12 // group, *kernel)) * np.resize(sizes, (out, *sizes.shape[1:]))}
     nodes = [helper.make_node("Conv", ["x", "w1", "b1"], ["h"], pads=[1] * 2 * rank), helper.make_node("Relu", ["h"], ["r"]),
              helper.make_node("Conv", ["r", "w2"], ["y"], pads=[1] * 2 * rank, group=group)]
-    sides = [{name: (TensorProto.FLOAT, ["n", channels, *"dhw"[:rank]])} for name, channels in (("x", 6), ("y", 8))]
+    sides = [{name: (TensorProto.FLOAT, ["n", channels, *"dhw"[:rank]])} for name, channels in (("x", 6), ("y", out))]
     return integer.model(nodes, *sides, [numpy_helper.from_array(v.astype(np.float32), name) for name, v in tensors.items()])
 
 
@@ -221,14 +221,25 @@ def test_convolutions(tmp_path, rank, flags):
 
 
 def test_convolutions_of_few_channels(tmp_path):
-    """Depthwise convolutions, and those of images, are decoded: they would be slower, and lose more."""
+    """Depthwise convolutions, and those of images, are decoded: they would be slower, and lose more. Small ones stay in float."""
     draw = np.random.default_rng(0)
-    plain, ours = tmp_path / "plain.onnx", tmp_path / "ours.onnx"
-    onnx.save(convolutions(draw, 2, group=4), plain)
-    assert onnxquant("--quiet", "--activations", "dynamic", "--ops", "all", plain, ours).status == 0
-    assert [n.op_type for n in onnx.load(ours).graph.node].count("ConvInteger") == 1
-    [w] = [t for t in json.loads(onnxquant("--dry-run", "--json", "--activations", "dynamic", "--ops", "all", plain).stdout)["tensors"] if t["name"] == "w2"]
-    assert (w["form"], w["block"], w["note"]) == ("DequantizeLinear", -1, "weights only, one scale per channel: a convolution of 3 channels")
+    small, large, ours = tmp_path / "small.onnx", tmp_path / "large.onnx", tmp_path / "ours.onnx"
+    onnx.save(convolutions(draw, 2, group=4), small)
+    onnx.save(convolutions(draw, 2, group=4, out=160), large)
+
+    def w2(model, *flags):
+        planned = json.loads(onnxquant("--dry-run", "--json", "--activations", "dynamic", "--ops", "all", *flags, model).stdout)["tensors"]
+        return next(t for t in planned if t["name"] == "w2")
+
+    decoded = ("DequantizeLinear", -1, "weights only, one scale per channel: a convolution of 3 channels")
+    for model, flags in (large, []), (small, ["--strict"]):
+        w = w2(model, *flags)
+        assert (w["form"], w["block"], w["note"]) == decoded
+    assert w2(small)["reason"] == "a small convolution of 3 channels" and w2(small, "--block=-2")["decision"] == "quantize"
+    for model, operators in (small, {"Conv", "ConvInteger"}), (large, {"Conv", "ConvInteger", "DequantizeLinear"}):
+        assert onnxquant("--quiet", "--activations", "dynamic", "--ops", "all", model, ours).status == 0
+        assert {n.op_type for n in onnx.load(ours).graph.node} & {"Conv", "ConvInteger", "DequantizeLinear"} == operators
+        assert onnxquant("verify", "--quiet", model, ours).status == 0
 
 
 def shared(nodes, opset=17):
