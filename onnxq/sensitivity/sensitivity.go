@@ -14,8 +14,8 @@
 // best mix of formats with them.
 //
 // [Static] measures activations in the same way. It finds how a model gets static activations: ranges, bits of weights
-// (narrow.go), factors of channels (balance.go), clipped ranges (clip.go), and what stays in float (mix.go), each step kept if the outputs on held-out samples
-// lose less. [Dynamic] finds which operators compute with codes of activations that are quantized at run time.
+// (narrow.go), factors of channels (balance.go), clipped ranges (clip.go), and what stays in float (mix.go), each step kept
+// if the outputs on held-out samples lose less. [Dynamic] finds which operators compute with codes of activations that are quantized at run time.
 // [FitActivations] calls one of the two.
 package sensitivity
 
