@@ -213,6 +213,11 @@ func TestFind(t *testing.T) {
 			h = MatMul(x, w)
 			k = Relu(h)
 			y = Add(h, k)`, "x, w int8", fused},
+		{"fused: a pool", some, "x:float[1,1,4,4]", `y = MaxPool<kernel_shape = [2, 2]>(x)`, "x", fused},
+		{"fused: MaxPool in float", some, "x:float[1,1,4,4]", `y = MaxPool<kernel_shape = [2, 2]>(x)`, "", func(o *actpairs.Options) {
+			fused(o)
+			o.Placement.FloatMaxPool = true
+		}},
 		{"fused: before a Reshape", some, "x:float[2,4] shape:int64[1]=8" + w, `
 			h = MatMul(x, w)
 			k = Relu(h)

@@ -19,6 +19,8 @@ func ruleOf(p target.Placement, n *onnxpb.NodeProto) rule {
 		return nil
 	}
 	switch r, ok := byOperator[op]; {
+	case p.Fused && p.FloatMaxPool && op == "MaxPool":
+		return nil
 	case p.Fused:
 		return fused[op]
 	case ok:

@@ -83,6 +83,7 @@ type Static struct {
 // Placement follows ONNX Runtime's quantize_static.
 type Placement struct {
 	Fused         bool // only inputs of operators that compute with codes are quantized
+	FloatMaxPool  bool // with Fused: MaxPool has no pair, because the runtime computes it wrongly
 	BeforeReshape bool // with Fused: a Reshape behind a product with per-channel scales has a quantized input, too
 	EveryOp       bool // all float inputs and outputs of operators without a rule are quantized
 	KeepClips     bool // no Relu or Clip is removed
@@ -261,7 +262,7 @@ var Engines = []Engine{
 		NoBnb4:  true,
 		NoQMoE:  true,
 		Static: Static{
-			Placement: Placement{Fused: true, KeepClips: true, FloatBias: true, BeforeReshape: true},
+			Placement: Placement{Fused: true, KeepClips: true, FloatBias: true, FloatMaxPool: true, BeforeReshape: true},
 			Refuses: func(activations spec.ActivationType, _ spec.Format) string {
 				if strings.HasSuffix(string(activations), "16") {
 					return "OpenVINO computes with 8 bits, not with 16"
