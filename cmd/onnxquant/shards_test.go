@@ -128,8 +128,8 @@ func TestDeploy(t *testing.T) {
 	}
 	shards, merge, _ := strings.Cut(string(text), "\n---\n")
 	arguments := func(manifest string, index int) (args []string) {
-		for _, m := range regexp.MustCompile(`(?m)^ +- (--\S+|/work/\S+)$`).FindAllStringSubmatch(manifest, -1) {
-			a := strings.NewReplacer("/work/ids.npz", "ids.npz.npy", "/work/", "", "$(JOB_COMPLETION_INDEX)", strconv.Itoa(index)).Replace(m[1])
+		for _, m := range regexp.MustCompile(`(?m)^ +- (--\S+|/data/\S+)$`).FindAllStringSubmatch(manifest, -1) {
+			a := strings.NewReplacer("/data/ids.npz", "ids.npz.npy", "/data/", "", "$(JOB_COMPLETION_INDEX)", strconv.Itoa(index)).Replace(m[1])
 			args = append(args, a)
 		}
 		return args
