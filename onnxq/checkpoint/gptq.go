@@ -106,8 +106,11 @@ func (q *codes) zeroPoints(middle float32) (most float32, all bool, err error) {
 
 // ordered takes account of the groups of GPTQ's act-order: indices of K of one group need not follow each other.
 func (q *codes) ordered(index *tensor) error {
-	if index == nil || index.elements() != q.k {
+	if index == nil {
 		return nil
+	}
+	if t := index.Type.DType(); index.elements() != q.k || t != dtype.Int32 && t != dtype.Int64 {
+		return fmt.Errorf("g_idx of type %s and shape %v: want %d integers, a group for each input", index.Type, index.Shape, q.k)
 	}
 	groups := make([]float32, q.k)
 	if err := index.lazily().ReadAll(new(lazy.Arena), groups, 0); err != nil {

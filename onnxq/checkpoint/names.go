@@ -129,6 +129,10 @@ func (c *checkpoint) partOf(name string, v *graph.Value) (*piece, error) {
 				return nil, err
 			}
 			rows, dims := p.shape(), v.Tensor.GetDims()
+			wrong := fmt.Errorf("tensor %s of shape %v has no part of shape %v for %s", msg.Quote(p.name), rows, dims, msg.Quote(v.Path))
+			if len(rows) == 0 || len(rows) != len(dims) {
+				return nil, wrong
+			}
 			count := dims[0] // of the part
 			if len(dims) == 2 && len(rows) == 2 && dims[0] == rows[1] {
 				count = dims[1]
@@ -138,8 +142,8 @@ func (c *checkpoint) partOf(name string, v *graph.Value) (*piece, error) {
 			if i == 0 {
 				p.first = 0
 			}
-			if len(rows) != len(dims) || rows[0] <= count || i > 0 && p.first == 0 {
-				return nil, fmt.Errorf("tensor %s of shape %v has no part of shape %v for %s", msg.Quote(p.name), rows, dims, msg.Quote(v.Path))
+			if rows[0] <= count || i > 0 && p.first == 0 {
+				return nil, wrong
 			}
 			return p, p.cut()
 		}

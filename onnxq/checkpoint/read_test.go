@@ -243,6 +243,13 @@ func TestReadRefuses(t *testing.T) {
 		"g_idx has group 7 of 1": {
 			{name + "qweight", "I32", []int64{2, 24}, make([]byte, 2*24*4)}, {name + "qzeros", "I32", []int64{1, 3}, make([]byte, 12)}, floats(name+"scales", ramp(24), 1, 24),
 			{name + "g_idx", "I32", []int64{16}, bytes.Repeat([]byte{7, 0, 0, 0}, 16)}},
+		"g_idx of type F32 and shape [16]": {
+			{name + "qweight", "I32", []int64{2, 24}, make([]byte, 2*24*4)}, {name + "qzeros", "I32", []int64{1, 3}, make([]byte, 12)}, floats(name+"scales", ramp(24), 1, 24),
+			floats(name+"g_idx", ramp(16), 16)},
+		"g_idx of type I32 and shape [15]": {
+			{name + "qweight", "I32", []int64{2, 24}, make([]byte, 2*24*4)}, {name + "qzeros", "I32", []int64{1, 3}, make([]byte, 12)}, floats(name+"scales", ramp(24), 1, 24),
+			{name + "g_idx", "I32", []int64{15}, make([]byte, 60)}},
+		"has no part of shape [16 24] for": {floats("model.layers.0.mlp.gate_up_proj.weight", ramp(1))},
 		"MLX of 0 bits": {
 			{name + "weight", "U32", []int64{24, 2}, make([]byte, 24*2*4)}, floats(name+"scales", ramp(24), 24, 1), floats(name+"biases", ramp(24), 24, 1)},
 		"does not fit 192 bytes": {

@@ -40,7 +40,7 @@ func (c *checkpoint) tabled(module string) (*codes, error) {
 	if text == nil {
 		text = c.use(q, name+".quant_state.bitsandbytes__fp4")
 	}
-	if words == nil || words.Type != "U8" || table == nil || table.elements() != 16 || text == nil || text.elements() > mostState {
+	if words == nil || words.Type != "U8" || table == nil || table.elements() != 16 || text == nil || text.Type != "U8" || text.elements() > mostState {
 		return nil, fmt.Errorf("it needs weight, weight.quant_map of 16 numbers, and weight.quant_state of nf4 or fp4 beside it")
 	}
 	data, err := io.ReadAll(text.file.Content(text.Tensor))

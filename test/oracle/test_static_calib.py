@@ -8,6 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from command import onnxquant
 from runtime import REDUCED, SATURATES, relative_error, session
+from test_verify import library, with_runtime
 
 WIDTH, STATE = 64, 48
 
@@ -91,7 +92,8 @@ def test_weights_of_seven_bits(tmp_path):
     errors = {}
     for flags in ((), ("--format", "int8")):
         out = tmp_path / f"out{len(flags)}.onnx"
-        r = onnxquant("--json", "--activations", "static", "--calib", data, *flags, "--min-sqnr", 0, "--allow-fallback", plain, out)
+        r = onnxquant("--json", "--activations", "static", "--calib", data, "--ort-lib", library(), *flags, "--min-sqnr", 0, "--allow-fallback", plain, out,
+                      binary=with_runtime())
         assert r.status == 0, r.stderr
         found = json.loads(r.stdout)["plan"]["static_activations"]
         assert bool(flags) != ("loss_7_bits" in found)
