@@ -36,7 +36,7 @@ func (s stored) with(typ dtype.DType, x []float32) stored {
 }
 
 // write writes a safetensors file.
-func write(t *testing.T, path string, list ...stored) {
+func write(t testing.TB, path string, list ...stored) {
 	t.Helper()
 	header, data := map[string]any{}, []byte{}
 	for _, s := range list {
