@@ -317,7 +317,7 @@ func decode(ctx context.Context, m *onnxq.Model, opts onnxq.Options) (path strin
 	remove = func() { os.RemoveAll(folder) }
 	defer func() {
 		if err != nil {
-			remove()
+			os.RemoveAll(folder)
 		}
 	}()
 	opts.Style, opts.Target, opts.Progress, opts.AllowFallback = spec.DQ, "", nil, true

@@ -44,7 +44,7 @@ func Find(ctx context.Context, name, library string) (*Engine, error) {
 		return &Engine{}, nil
 	}
 	runner, err := ort.Find(ctx, library)
-	if err != nil && (name == ORT || library != "") {
+	if err != nil && (name == ORT || library != "" || ctx.Err() != nil) {
 		return nil, err
 	}
 	return &Engine{ort: runner, lacked: err}, nil
@@ -100,7 +100,20 @@ func (e *Engine) Open(ctx context.Context, path string, values ...string) (execu
 	for _, o := range m.Proto.GetGraph().GetOutput() {
 		values = slices.DeleteFunc(slices.Clone(values), func(v string) bool { return v == o.GetName() })
 	}
-	return e.ort.Open(ctx, path, values...)
+	s, err := e.ort.Open(ctx, path, values...)
+	return opened(ctx, s, err)
+}
+
+// opened returns no session beside an error: a nil *ort.Session is no nil execute.Session. If the opening was stopped, the
+// error is the cause.
+func opened(ctx context.Context, s *ort.Session, err error) (execute.Session, error) {
+	switch {
+	case err == nil:
+		return s, nil
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	}
+	return nil, err
 }
 
 // OpenWith opens the model at path, with more nodes, initializers and outputs, and with
@@ -109,7 +122,8 @@ func (e *Engine) OpenWith(ctx context.Context, path string, more *onnxpb.GraphPr
 	if e.IsGo() {
 		return nil, ErrGo
 	}
-	return e.ort.OpenWith(ctx, path, more)
+	s, err := e.ort.OpenWith(ctx, path, more)
+	return opened(ctx, s, err)
 }
 
 // Options are the options of Values.

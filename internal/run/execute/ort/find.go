@@ -54,6 +54,9 @@ func findLibrary(ctx context.Context, named string) (string, error) {
 			}
 		}
 	}
+	if ctx.Err() != nil { // looking was stopped
+		return "", context.Cause(ctx)
+	}
 	return "", errors.New("cannot use ONNX Runtime: its shared library was not found; install it by 'pip install onnxruntime', or name the library by --ort-lib or " + LibraryVariable)
 }
 
