@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"onnxquant/formats/dtype"
@@ -55,9 +56,8 @@ func TestCodes(t *testing.T) {
 		{func(n int) int { return 1 + n%16 }, spec.Uint8, dtype.Float32}, // zero points up to 16
 	} {
 		const n, k = 24, 64
-		path := filepath.Join(t.TempDir(), "w.safetensors")
 		list, want := gptq("model.layers.0.mlp.up_proj", n, k, 16, c.zero)
-		write(t, path, list...)
+		path := checkpointOf(t, `{"quantization_config": {"bits": 4}}`, list...)
 		m := wide(t, c.typ, k, n)
 		w, err := checkpoint.Read(m, path, nil)
 		if err != nil || w.Coded["GPTQ"] != 1 || len(w.Unused) > 0 {
@@ -106,5 +106,34 @@ func TestConfig(t *testing.T) {
 		if v != turned(want, n, k)[i]+scale {
 			t.Fatalf("element %d is %v", i, v)
 		}
+	}
+}
+
+// Without a configuration, zero points that are all in the middle show GPTQ's format.
+func TestFormatByZeros(t *testing.T) {
+	const n, k = 24, 64
+	for _, c := range []struct {
+		zero func(int) int // in the first format
+		want string
+	}{
+		{func(int) int { return 8 }, ""},
+		{func(int) int { return 9 }, ""}, // 8 in the second one
+		{func(n int) int { return 1 + n%15 }, "is it GPTQ's format 1 or 2?"},
+	} {
+		list, _ := gptq("model.layers.0.mlp.up_proj", n, k, 16, c.zero)
+		path := filepath.Join(t.TempDir(), "w.safetensors")
+		write(t, path, list...)
+		m := wide(t, dtype.Float32, k, n)
+		if _, err := checkpoint.Read(m, path, nil); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v, want %q", err, c.want)
+			continue
+		}
+		if p, err := m.Plan(onnxq.Options{}); c.want == "" && (err != nil || p.Tensors[1].Format != spec.Int4) {
+			t.Errorf("%+v, %v", p.Tensors[1], err)
+		}
+	}
+	folder := checkpointOf(t, `{"quantization_config": {`, floats("head.weight", ramp(5*24), 5, 24))
+	if _, err := checkpoint.Read(wide(t, dtype.Float32, k, n), folder, nil); err == nil || !strings.Contains(err.Error(), "config.json, which says how weights are stored") {
+		t.Errorf("%v", err)
 	}
 }

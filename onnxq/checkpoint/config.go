@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,41 +19,40 @@ type config struct {
 	Format string `json:"checkpoint_format"`
 
 	model string // its type
+	told  bool   // the files have a description of codes
 }
 
 // mostConfig bounds the size of such a file.
 const mostConfig = 8 << 20
 
-// readConfig reads quantize_config.json or config.json of a folder. A file that is missing or is no JSON says nothing:
-// shapes then decide.
-func readConfig(folder string) (c config) {
-	read := func(name string, to any) bool {
-		path := filepath.Join(folder, name)
-		if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() || info.Size() > mostConfig {
-			return false
-		}
-		text, err := os.ReadFile(path)
-		return err == nil && json.Unmarshal(text, to) == nil
-	}
+// readConfig reads config.json and quantize_config.json of a folder. Files that are missing say nothing.
+func readConfig(folder string) (c config, err error) {
 	var whole struct {
 		Model        string  `json:"model_type"`
 		Quantization *config `json:"quantization_config"`
 		MLX          *config `json:"quantization"`
 	}
-	if !read("config.json", &whole) {
-		whole.Quantization, whole.MLX = nil, nil
-	}
-	for _, found := range []*config{whole.MLX, whole.Quantization} {
-		if found != nil {
-			c = *found
+	var own *config
+	for name, to := range map[string]any{"config.json": &whole, "quantize_config.json": &own} {
+		path := filepath.Join(folder, name)
+		if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() || info.Size() > mostConfig {
+			continue
+		}
+		text, err := os.ReadFile(path)
+		if err == nil {
+			err = json.Unmarshal(text, to)
+		}
+		if err != nil {
+			return c, fmt.Errorf("%s, which says how weights are stored: %w", path, err)
 		}
 	}
-	var own config
-	if read("quantize_config.json", &own) && own.Bits != 0 {
-		c = own
+	for _, found := range []*config{whole.MLX, whole.Quantization, own} {
+		if found != nil {
+			c, c.told = *found, true
+		}
 	}
 	c.model = whole.Model
-	return c
+	return c, nil
 }
 
 // blockOf returns the number of elements that share a scale, where k elements have a number of scales.

@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"errors"
 	"fmt"
 
 	"onnxquant/formats/dtype"
@@ -28,6 +29,7 @@ func (c *checkpoint) packedDown(module string) (*codes, error) {
 	groups := scales.Shape[0]
 	q.n, q.scales, q.half = scales.Shape[1], scales.lazily(), scales.Type == "F16"
 	bits, order, plus := int64(c.config.Bits), []int64(nil), 0
+	var err error
 	index := c.use(q, module+"g_idx")
 	if words.Shape[1] == q.n { // GPTQ
 		if bits == 0 && index != nil && index.elements() > 0 {
@@ -40,8 +42,11 @@ func (c *checkpoint) packedDown(module string) (*codes, error) {
 			return nil, fmt.Errorf("GPTQ of %d bits is not known: want 2, 3, 4 or 8", bits)
 		}
 		q.k = 32 * words.Shape[0] / bits
-		if c.config.Format != "gptq_v2" {
-			plus = 1
+		if err := fits(zeros, groups, q.n, bits); err != nil {
+			return nil, err
+		}
+		if plus, err = c.lessOne(q, zeros, bits, groups); err != nil {
+			return nil, err
 		}
 		q.codes = lazy.Stored(dtype.Uint8, []int64{q.k, q.n}, &packed{r: words.content(), bits: bits, rows: q.k, cols: q.n, pitch: 4 * q.n, down: true})
 	} else {
@@ -51,8 +56,8 @@ func (c *checkpoint) packedDown(module string) (*codes, error) {
 		}
 		q.codes = lazy.Stored(dtype.Uint8, words8(words.Shape), &packed{r: words.content(), bits: 4, rows: q.k, cols: q.n, pitch: 4 * words.Shape[1], order: order})
 	}
-	if groups < 1 || zeros.elements()*4 != groups*bytesIn(q.n, bits) {
-		return nil, fmt.Errorf("qzeros of shape %v do not fit %d groups of %d columns", zeros.Shape, groups, q.n)
+	if err := fits(zeros, groups, q.n, bits); err != nil {
+		return nil, err
 	}
 	q.block = c.config.blockOf(q.k, groups)
 	grid := &packed{r: zeros.content(), bits: bits, rows: groups, cols: q.n, pitch: bytesIn(q.n, bits), order: order, add: plus}
@@ -64,6 +69,32 @@ func (c *checkpoint) packedDown(module string) (*codes, error) {
 		return nil, err
 	}
 	return q, q.ordered(index)
+}
+
+// lessOne returns what is missing from stored zero points: 1 in GPTQ's first format, 0 in the second one. Where no
+// configuration tells the format, zero points that are all the middle do.
+func (c *checkpoint) lessOne(q *codes, zeros *tensor, bits, groups int64) (int, error) {
+	switch {
+	case c.config.Format == "gptq_v2":
+		return 0, nil
+	case c.config.told:
+		return 1, nil
+	}
+	stored := &codes{zeros: lazy.Stored(dtype.Uint8, []int64{groups, q.n}, &packed{r: zeros.content(), bits: bits, rows: groups, cols: q.n, pitch: bytesIn(q.n, bits)})}
+	for less := range 2 {
+		if _, middle, err := stored.zeroPoints(float32(int64(1)<<(bits-1) - int64(less))); middle || err != nil {
+			return less, err
+		}
+	}
+	return 0, errors.New("is it GPTQ's format 1 or 2? Zero points differ by 1: put config.json beside the file, whose checkpoint_format says it")
+}
+
+// fits returns an error unless zero points are those of groups and columns.
+func fits(zeros *tensor, groups, columns, bits int64) error {
+	if groups < 1 || zeros.elements()*4 != groups*bytesIn(columns, bits) {
+		return fmt.Errorf("qzeros of shape %v do not fit %d groups of %d columns", zeros.Shape, groups, columns)
+	}
+	return nil
 }
 
 func words8(shape []int64) []int64 { return []int64{shape[0], 8 * shape[1]} }

@@ -123,7 +123,7 @@ func TestPartsOfJoined(t *testing.T) {
 	coded, want := gptq("model.layers.0.mlp.gate_up_proj", 32, 16, 16, func(n int) int { return 1 + n%15 })
 	name = "model.layers.0.mlp.up_proj.MatMul.weight"
 	m = reading(t, "MatMul", name, 16, 16)
-	w, err := checkpoint.Read(m, checkpointOf(t, `{}`, coded...), nil)
+	w, err := checkpoint.Read(m, checkpointOf(t, `{"quantization_config": {"bits": 4}}`, coded...), nil)
 	if err != nil || w.Coded["GPTQ"] != 1 {
 		t.Fatalf("%+v, %v", w, err)
 	}

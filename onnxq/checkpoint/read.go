@@ -41,7 +41,11 @@ func Read(m *onnxq.Model, path string, names *rules.Names) (*Weights, error) {
 	if err := names.Unused(convert.TensorNames(m.Graph())); err != nil {
 		return nil, err
 	}
-	c := &checkpoint{path: path, tensors: map[string]tensor{}, config: readConfig(filepath.Dir(paths[0])), orders: map[*graph.Value][]int32{}}
+	config, err := readConfig(filepath.Dir(paths[0]))
+	if err != nil {
+		return nil, err
+	}
+	c := &checkpoint{path: path, tensors: map[string]tensor{}, config: config, orders: map[*graph.Value][]int32{}}
 	for _, p := range paths {
 		if err := c.open(m, p); err != nil {
 			return nil, err

@@ -264,8 +264,7 @@ func TestReadRefuses(t *testing.T) {
 			{name + "weight_packed", "U8", []int64{24, 8}, make([]byte, 192)}, floats(name+"weight_scale", ramp(24), 24, 1)},
 		"do not fit [24 16]": {{name + "weight", "F8_E4M3", []int64{24, 16}, make([]byte, 24*16)}, floats(name+"weight_scale", ramp(5), 5)},
 	} {
-		path := filepath.Join(t.TempDir(), "w.safetensors")
-		write(t, path, list...)
+		path := filepath.Join(checkpointOf(t, `{"quantization_config": {}}`, list...), "model.safetensors")
 		if _, err := checkpoint.Read(model(t, dtype.Float32, 24), path, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
