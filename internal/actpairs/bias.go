@@ -82,10 +82,13 @@ func (b *Bias) Channels() bool { return b.W.scales() != 1 }
 // Shifted returns the elements of the bias plus other numbers.
 func (b *Bias) Shifted(by []float32) ([]float32, error) {
 	_, values, err := b.read()
+	if err != nil {
+		return nil, err
+	}
 	for i, v := range by {
 		values[i] += v
 	}
-	return values, err
+	return values, nil
 }
 
 // read returns the scale of the activation and the elements of the bias.

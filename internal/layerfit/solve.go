@@ -1,7 +1,6 @@
 package layerfit
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -171,7 +170,10 @@ func (p *panel) run(ctx context.Context, to *quantize.Found) (e sums, err error)
 		case p.c.Algorithm == spec.AWQ:
 			p.clip.Find(c, p.m.h, f)
 		case p.target.g != nil:
-			return e, cmp.Or(p.aimed(ctx, codes, f, &e), codes.write(to))
+			if err := p.aimed(ctx, codes, f, &e); err != nil {
+				return e, err
+			}
+			return e, codes.write(to)
 		default:
 			p.factor.Round(&p.rounder, c, f)
 		}
