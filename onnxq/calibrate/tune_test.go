@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
@@ -96,12 +97,16 @@ func TestTuneFallsBack(t *testing.T) {
 	weights := modeltest.Tensors{modeltest.Floats("w", 64, 64)}
 	m := modeltest.Model(weights, modeltest.Nodes{modeltest.Node("MatMul", "h", "x w"), modeltest.Node("Einsum", "y", "h", modeltest.StringAttr("equation", "ij->ji"))})
 	m.Proto.Graph.Input = m.Proto.Graph.Input[:1]
+	classes := modeltest.Model(weights, modeltest.Nodes{modeltest.Node("MatMul", "h", "x w"), modeltest.Node("ArgMax", "y", "h")})
+	classes.Proto.Graph.Input = classes.Proto.Graph.Input[:1]
+	classes.Proto.Graph.Output[0].Type.GetTensorType().ElemType = new(int32(dtype.Int64))
 	for _, test := range []struct {
 		r    *onnxq.Report
 		want string
 	}{
 		{convert(in, 9), "there are 9 samples"},
 		{convert(modeltest.Write(t, m), 20), "the gradient of operator Einsum"},
+		{convert(modeltest.Write(t, classes), 20), "no floating-point output depends on the weights"},
 	} {
 		if tuned := test.r.Calibration.Tuned; tuned == nil || !strings.Contains(tuned.Why, test.want) || !strings.Contains(test.r.Plan.String(), "scales are not tuned: ") {
 			t.Errorf("%+v, warnings %q", tuned, test.r.Plan.Warnings)

@@ -336,13 +336,8 @@ func (p *pass) hand(g *stage, known map[string]*execute.Tensor, gradients map[st
 	return nil
 }
 
-// node computes the gradients of a node's inputs.
-func (p *pass) node(proto *onnxpb.NodeProto, known map[string]*execute.Tensor, gradients map[string][]float32) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = op.Unsupported("%v", r)
-		}
-	}()
+// node computes the gradients of a node's inputs. Without elements of outputs there are none.
+func (p *pass) node(proto *onnxpb.NodeProto, known map[string]*execute.Tensor, gradients map[string][]float32) error {
 	in := make([]*execute.Tensor, len(proto.Input))
 	n := &node{wants: make([]bool, len(in)), dx: make([][]float32, len(in))}
 	for i, name := range proto.Input {
@@ -356,6 +351,12 @@ func (p *pass) node(proto *onnxpb.NodeProto, known map[string]*execute.Tensor, g
 			return fmt.Errorf("%d gradients for %d elements", len(d), t.Len())
 		}
 		n.out, n.dy = append(n.out, t), append(n.dy, gradients[name])
+	}
+	if !slices.ContainsFunc(n.dy, func(d []float32) bool { return len(d) > 0 }) {
+		return nil
+	}
+	if n.dy[0] == nil && len(n.dy) > 1 && !severalOutputs[key(proto)] {
+		return op.Unsupported("the gradient of other outputs than the first")
 	}
 	n.Call = p.session.Call(proto, in)
 	if err := rules[key(proto)](n); err != nil {

@@ -1,6 +1,7 @@
 package gradient
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -113,8 +114,43 @@ func TestRefused(t *testing.T) {
 			_, err = m.Step([][]*execute.Tensor{{}}, &givenWeights{[][]float32{make([]float32, 9)}, make([][]float32, 1)}, true)
 			m.Close()
 		}
-		if err == nil || !strings.Contains(err.Error(), test.want) {
+		if !errors.Is(err, execute.ErrUnsupported) || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v", test.nodes, err)
 		}
 	}
+}
+
+// Outputs of a sample may be empty: they add nothing.
+func TestEmpty(t *testing.T) {
+	for k := range probabilities + 1 {
+		if l := difference(k, nil, nil, 0, nil); l != 0 {
+			t.Errorf("kind %d: loss %g", k, l)
+		}
+	}
+	proto := graphtext.Model(t, 17, "x:float[1,2] w:float[2,3]=1", "y = MatMul(x, w)", "y")
+	proto.Graph.Input[0].Type.GetTensorType().Shape = nil
+	m, w := opened(t, proto, -1, 1)
+	var samples [][]*execute.Tensor
+	for i := range int64(2) {
+		x := execute.Made(dtype.Float32, []int64{1 - i, 2}, make([]float32, 2*(1-i)))
+		x.Name = "x"
+		samples = append(samples, []*execute.Tensor{x})
+	}
+	if _, err := m.Step(samples, w, true); err != nil || w.g[0] == nil {
+		t.Errorf("%v, gradient %v", err, w.g[0])
+	}
+}
+
+// A rule that breaks is a defect, not a model without gradients.
+func TestBrokenRule(t *testing.T) {
+	before := rules["Neg"]
+	defer func() {
+		rules["Neg"] = before
+		if recover() == nil {
+			t.Error("the panic of a rule is hidden")
+		}
+	}()
+	rules["Neg"] = func(*node) error { panic("broken") }
+	m, w := opened(t, graphtext.Model(t, 17, "w:float[2]=1", "y = Neg(w)", "y"), -1, 1)
+	m.Step([][]*execute.Tensor{{}}, w, true)
 }

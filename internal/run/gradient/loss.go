@@ -1,7 +1,6 @@
 package gradient
 
 import (
-	"errors"
 	"math"
 	"strings"
 
@@ -29,8 +28,6 @@ func (m *Model) Loss() string {
 	}
 	return "squared error"
 }
-
-var errNoOutputs = errors.New("no floating-point output depends on the weights")
 
 // compare returns the loss of a sample, and the gradients of the outputs if they are wanted. student has the
 // outputs with other weights.
@@ -79,7 +76,7 @@ func (p *pass) findKinds(one *sample) error {
 		}
 	}
 	if most == ignored {
-		return errNoOutputs
+		return op.Unsupported("the gradient: no floating-point output depends on the weights")
 	}
 	for i, k := range kinds {
 		if most > squared && k == squared {
@@ -125,6 +122,9 @@ func kindOf(t *execute.Tensor, name string) kind {
 
 // difference compares the outputs b with a. It sets g, if not nil, to the gradient by b.
 func difference(k kind, a, b []float32, width int, g []float32) (loss float64) {
+	if len(a) == 0 {
+		return 0
+	}
 	if k == squared {
 		sum, signal := 0.0, 0.0
 		for i, v := range a {

@@ -166,6 +166,11 @@ var flat = map[string]bool{
 	"Floor": true, "Ceil": true, "Round": true, "ConstantOfShape": true, "EyeLike": true, "Range": true, "OneHot": true, "Hardmax": true,
 }
 
+// severalOutputs are operators whose rules know of other outputs than the first.
+var severalOutputs = map[string]bool{
+	"Split": true, "com.microsoft:SkipLayerNormalization": true, "com.microsoft:SkipSimplifiedLayerNormalization": true,
+}
+
 func swish(n *node) slope { return swishOf(float64(n.Float("alpha", 1))) }
 
 // swishOf is the slope of x·sigmoid(alpha·x).
