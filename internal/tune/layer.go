@@ -13,19 +13,25 @@ import (
 type layer struct {
 	Layer
 	rounded func(scale float32) float32 // rounds a scale as it is stored
-	codes   quantize.Stored             // in memory if they are few
+	codes   quantize.Stored             // in memory, if there is room
 
 	first, scales, kept              []float32 // before, now, and the best ones
 	factor, moment, square, gradient []float32 // of the logarithm of a scale
-	elements                         []float32 // decoded last
-	raw                              []byte
+	buffers                          *buffers
 }
 
-// mostInMemory limits the codes of a weight that stay in memory.
+// buffers are what the layers of a tuning share: they decode one after the other.
+type buffers struct {
+	elements []float32
+	raw      []byte
+	codes    int64 // more that may stay in memory
+}
+
+// mostInMemory limits the codes that stay in memory, of all weights together.
 const mostInMemory = 64 << 20
 
-func newLayer(given Layer) (*layer, error) {
-	l := &layer{Layer: given}
+func newLayer(given Layer, b *buffers) (*layer, error) {
+	l := &layer{Layer: given, buffers: b}
 	w, f := given.Weight, given.Found
 	if w.Encoding != nil {
 		return l, nil
@@ -42,7 +48,8 @@ func newLayer(given Layer) (*layer, error) {
 	copy(l.scales, l.first)
 	format := w.SecondOrder(w.Codec)
 	l.rounded = format.Stored
-	if l.codes = f.Codes; w.Elements() <= mostInMemory {
+	if l.codes = f.Codes; w.Elements() <= b.codes {
+		b.codes -= w.Elements()
 		codes := make(memory, w.Elements())
 		if err := buffer.ReadFull(f.Codes, codes, 0); err != nil {
 			return nil, err
@@ -73,7 +80,7 @@ func (l *layer) decode(x []float32) error {
 	if l.first != nil {
 		f = l.found(l.codes, l.scales)
 	}
-	raw := buffer.Grow(&l.raw, l.Weight.SourceBytes())
+	raw := buffer.Grow(&l.buffers.raw, l.Weight.SourceBytes())
 	if _, err := l.Weight.Decoded(f).ReadAt(raw, 0); err != nil && err != io.EOF {
 		return err
 	}
@@ -86,7 +93,7 @@ func (l *layer) reduce(g []float32) error {
 	if l.first == nil {
 		return nil
 	}
-	x := buffer.Grow(&l.elements, int64(len(g)))
+	x := buffer.Grow(&l.buffers.elements, int64(len(g)))
 	if err := l.decode(x); err != nil {
 		return err
 	}

@@ -6,7 +6,8 @@
 // in each step. The values that count are those of scales as they are stored, so the gradient passes straight
 // through their rounding. Scales that are best on the held-out samples win, the first ones among them.
 //
-// Memory: [Bytes] for each scale, and the codes if they are few.
+// Memory: [Bytes] for each scale, 64 MiB of codes of all layers together, and the elements of the largest layer, as float32
+// and as they are stored. Other codes are read again at every step.
 package tune
 
 import (
@@ -83,14 +84,14 @@ type Result struct {
 // present value.
 const Bytes = 7 * 4
 
-// Run tunes the scales of layers, in the order of the model's tensors.
+// Run tunes the scales of layers, in the order of the model's tensors. The model calls the weights one at a time.
 func Run(ctx context.Context, m Model, layers []Layer, o Options) (*Result, error) {
 	o.Batch, o.Rate = cmp.Or(o.Batch, DefaultBatch), cmp.Or(o.Rate, DefaultRate)
-	t := &tuning{layers: make([]*layer, len(layers))}
+	t := &tuning{layers: make([]*layer, len(layers)), buffers: buffers{codes: mostInMemory}}
 	r := &Result{}
 	for i, l := range layers {
 		var err error
-		if t.layers[i], err = newLayer(l); err != nil {
+		if t.layers[i], err = newLayer(l, &t.buffers); err != nil {
 			return nil, err
 		}
 		r.Found = append(r.Found, l.Found)
@@ -141,7 +142,10 @@ func Run(ctx context.Context, m Model, layers []Layer, o Options) (*Result, erro
 }
 
 // tuning is the state of Run.
-type tuning struct{ layers []*layer }
+type tuning struct {
+	layers []*layer
+	buffers
+}
 
 func (t *tuning) Elements(i int, x []float32) error { return t.layers[i].decode(x) }
 
