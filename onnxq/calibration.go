@@ -11,7 +11,7 @@ import (
 	"onnxquant/internal/convert"
 	"onnxquant/internal/layerfit"
 	"onnxquant/internal/operands"
-	"onnxquant/internal/tune"
+	"onnxquant/internal/scaletune"
 	"onnxquant/rules"
 	"onnxquant/spec"
 
@@ -43,7 +43,7 @@ type Differentiable interface {
 }
 
 // DefaultTune is a good number for Options.Tune.
-const DefaultTune = tune.DefaultSteps
+const DefaultTune = scaletune.DefaultSteps
 
 // Gradients compares the outputs of a float model with those that it has with other weights.
 type Gradients interface {
@@ -67,18 +67,18 @@ type Weights interface {
 // tuned adapts Gradients to package tune.
 type tuned struct{ Gradients }
 
-func (t tuned) Next(n int, w tune.Weights) (float64, error) { return t.Gradients.Next(n, w) }
-func (t tuned) HeldOut(w tune.Weights) (float64, error)     { return t.Gradients.HeldOut(w) }
+func (t tuned) Next(n int, w scaletune.Weights) (float64, error) { return t.Gradients.Next(n, w) }
+func (t tuned) HeldOut(w scaletune.Weights) (float64, error)     { return t.Gradients.HeldOut(w) }
 
 // ErrNoGradients is wrapped by errors of Differentiable.Gradients.
-var ErrNoGradients = tune.ErrNoGradients
+var ErrNoGradients = scaletune.ErrNoGradients
 
 // tuning returns how scales are tuned.
 func (o Options) tuning() convert.Tuning {
 	d, _ := o.Calibration.(Differentiable)
 	t := convert.Tuning{Steps: o.Tune, Progress: o.Tuning}
 	if d != nil {
-		t.Open = func(ctx context.Context, path string, tensors []string, heldOut func(int) bool) (tune.Model, error) {
+		t.Open = func(ctx context.Context, path string, tensors []string, heldOut func(int) bool) (scaletune.Model, error) {
 			g, err := d.Gradients(ctx, path, tensors, heldOut)
 			if err != nil {
 				return nil, err

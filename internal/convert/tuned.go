@@ -7,7 +7,7 @@ import (
 
 	"onnxquant/internal/layerfit"
 	"onnxquant/internal/onnxpb"
-	"onnxquant/internal/tune"
+	"onnxquant/internal/scaletune"
 )
 
 // Tuning says how the scales that calibration finds are tuned.
@@ -15,14 +15,14 @@ type Tuning struct {
 	Steps int // 0: not at all
 
 	// Open opens the float model at path for gradients by some of its stored tensors.
-	Open func(ctx context.Context, path string, tensors []string, heldOut func(sample int) bool) (tune.Model, error)
+	Open func(ctx context.Context, path string, tensors []string, heldOut func(sample int) bool) (scaletune.Model, error)
 
 	Progress func(done, total int) // called after each step; may be nil
 }
 
 // Tuned says what tuning gained.
 type Tuned struct {
-	tune.Result
+	scaletune.Result
 	Layers int    // that were tuned
 	Why    string // why nothing was, or ""
 }
@@ -38,10 +38,10 @@ func (p *Plan) tune(ctx context.Context, layers []layer, r *layerfit.Result, o l
 	}
 	var which []int
 	var names []string
-	var given []tune.Layer
+	var given []scaletune.Layer
 	for i, l := range layers {
 		if name := p.storedName(l); name != "" && r.Found[i] != nil {
-			which, names, given = append(which, i), append(names, name), append(given, tune.Layer{Weight: l.Weight, Found: r.Found[i]})
+			which, names, given = append(which, i), append(names, name), append(given, scaletune.Layer{Weight: l.Weight, Found: r.Found[i]})
 		}
 	}
 	if len(given) == 0 {
@@ -52,15 +52,15 @@ func (p *Plan) tune(ctx context.Context, layers []layer, r *layerfit.Result, o l
 		return nil, err
 	}
 	m, err := t.Open(ctx, path, names, layerfit.HeldOut)
-	if errors.Is(err, tune.ErrNoGradients) {
+	if errors.Is(err, scaletune.ErrNoGradients) {
 		return &Tuned{Why: err.Error()}, nil
 	}
 	if err != nil {
 		return nil, err
 	}
 	defer m.Close()
-	found, err := tune.Run(ctx, m, given, tune.Options{Steps: t.Steps, Progress: t.Progress})
-	if errors.Is(err, tune.ErrNoGradients) {
+	found, err := scaletune.Run(ctx, m, given, scaletune.Options{Steps: t.Steps, Progress: t.Progress})
+	if errors.Is(err, scaletune.ErrNoGradients) {
 		return &Tuned{Why: err.Error()}, nil
 	}
 	if err != nil {

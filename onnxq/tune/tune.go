@@ -1,5 +1,6 @@
 // Package tune finds the settings of a conversion that reach a goal: the smallest, the fastest or the most exact model
-// whose outputs, or whose score by a program of the user, stay within a limit.
+// whose outputs, or whose score by a program of the user, stay within a limit. The flag --tune of a conversion is
+// another thing: it changes scales (internal/scaletune).
 //
 //	opts := tune.Options{Data: []string{"data.npz"}, Make: tune.Program("onnxquant")}
 //	opts.Goal.MaxDrop = &tune.Drop{Amount: 0.01, Relative: true}

@@ -1,5 +1,6 @@
-// Package tune changes the scales of quantized weights so that the outputs of the whole model come closer to those of
-// the float model. Codes stay as they are.
+// Package scaletune changes the scales of quantized weights so that the outputs of the whole model come closer to those of
+// the float model. Codes stay as they are. That is the flag --tune; package onnxq/tune is the command tune, which chooses
+// settings of conversions.
 //
 // [Run] gets layers with their codes and a [Model], which has gradients of a loss. It returns a [Result]: codes with
 // other scales, or why they are no better. Adam moves the logarithm of each scale, by the gradients of some samples
@@ -8,7 +9,7 @@
 //
 // Memory: [Bytes] for each scale, 64 MiB of codes of all layers together, and the elements of the largest layer, as float32
 // and as they are stored. Other codes are read again at every step.
-package tune
+package scaletune
 
 import (
 	"cmp"

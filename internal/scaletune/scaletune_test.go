@@ -1,4 +1,4 @@
-package tune_test
+package scaletune_test
 
 import (
 	"errors"
@@ -8,7 +8,7 @@ import (
 	"onnxquant/formats/dtype"
 	"onnxquant/int4"
 	"onnxquant/internal/quantize"
-	"onnxquant/internal/tune"
+	"onnxquant/internal/scaletune"
 )
 
 // stored is a part of a file in memory.
@@ -25,7 +25,7 @@ type model struct {
 	err   error
 }
 
-func (m *model) difference(w tune.Weights, gradient bool) (float64, error) {
+func (m *model) difference(w scaletune.Weights, gradient bool) (float64, error) {
 	x, g, sum := make([]float32, len(m.want)), make([]float32, len(m.want)), 0.0
 	if err := w.Elements(0, x); err != nil {
 		return 0, err
@@ -40,14 +40,14 @@ func (m *model) difference(w tune.Weights, gradient bool) (float64, error) {
 	return sum, nil
 }
 
-func (m *model) Next(_ int, w tune.Weights) (float64, error) {
+func (m *model) Next(_ int, w scaletune.Weights) (float64, error) {
 	if m.steps++; m.err != nil {
 		return 0, m.err
 	}
 	return m.difference(w, true)
 }
 
-func (m *model) HeldOut(w tune.Weights) (float64, error) {
+func (m *model) HeldOut(w scaletune.Weights) (float64, error) {
 	if m.worse {
 		return float64(m.steps), nil
 	}
@@ -58,7 +58,7 @@ func (m *model) Loss() string { return "squared error" }
 func (m *model) Close()       {}
 
 // layerOf returns a weight of codes 1, 2, 3, … with scales of 1, and its elements if scales were some others.
-func layerOf(outer, k, inner, block int64, scale dtype.DType) (tune.Layer, []float32) {
+func layerOf(outer, k, inner, block int64, scale dtype.DType) (scaletune.Layer, []float32) {
 	codec := int4.Codec{Bits: 4, Signed: true, Type: dtype.Float32, Scale: scale}
 	w := &quantize.Weight{DType: dtype.Float32, Outer: outer, K: k, Inner: inner, Block: block, Codec: codec}
 	n := outer * w.Blocks() * inner
@@ -78,7 +78,7 @@ func layerOf(outer, k, inner, block int64, scale dtype.DType) (tune.Layer, []flo
 		b := at/(k*inner)*w.Blocks()*inner + at/inner%k/block*inner + at%inner
 		want[i] = float32(code) * (1 + 0.02*float32(math.Sin(float64(b))))
 	}
-	return tune.Layer{Weight: w, Found: f}, want
+	return scaletune.Layer{Weight: w, Found: f}, want
 }
 
 func TestRun(t *testing.T) {
@@ -86,7 +86,7 @@ func TestRun(t *testing.T) {
 		for _, scale := range []dtype.DType{dtype.Float32, dtype.Float16} {
 			l, want := layerOf(test.outer, test.k, test.inner, test.block, scale)
 			m := &model{want: want}
-			r, err := tune.Run(t.Context(), m, []tune.Layer{l}, tune.Options{Steps: 100})
+			r, err := scaletune.Run(t.Context(), m, []scaletune.Layer{l}, scaletune.Options{Steps: 100})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -112,7 +112,7 @@ func TestRun(t *testing.T) {
 func TestNoGain(t *testing.T) {
 	l, want := layerOf(1, 8, 4, 4, dtype.Float32)
 	m := &model{want: want, worse: true}
-	r, err := tune.Run(t.Context(), m, []tune.Layer{l}, tune.Options{Steps: 200})
+	r, err := scaletune.Run(t.Context(), m, []scaletune.Layer{l}, scaletune.Options{Steps: 200})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +120,7 @@ func TestNoGain(t *testing.T) {
 		t.Errorf("%+v after %d steps", r, m.steps)
 	}
 	m.err = errors.New("broken")
-	if _, err := tune.Run(t.Context(), m, []tune.Layer{l}, tune.Options{Steps: 10}); !errors.Is(err, m.err) {
+	if _, err := scaletune.Run(t.Context(), m, []scaletune.Layer{l}, scaletune.Options{Steps: 10}); !errors.Is(err, m.err) {
 		t.Errorf("error %v", err)
 	}
 }
