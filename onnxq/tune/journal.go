@@ -53,10 +53,10 @@ func openJournal(folder string, key ...string) (*journal, error) {
 
 func flagsKey(flags []string) string { return strings.Join(flags, "\x00") }
 
-// kept returns the trial of an earlier search.
+// kept returns the trial of an earlier search. One that failed is tried again: the user may have mended the cause.
 func (j *journal) kept(flags []string) (Trial, bool) {
 	t, ok := j.trials[flagsKey(flags)]
-	return t, ok
+	return t, ok && t.Failed == ""
 }
 
 // add writes a trial behind the others. A line that a crash cut ends first.

@@ -515,7 +515,8 @@ func (s *search) ranked() (list []*Trial) {
 	return list
 }
 
-// tryAll makes and judges candidates at the same time, then measures their time one after the other.
+// tryAll makes and judges candidates at the same time, then measures their time one after the other. Where one ends the
+// search, those that are finished still count.
 func (s *search) tryAll(ctx context.Context, batch []*candidate) error {
 	tried, failed := make([]*Trial, len(batch)), make([]error, len(batch))
 	var wait sync.WaitGroup
@@ -523,21 +524,23 @@ func (s *search) tryAll(ctx context.Context, batch []*candidate) error {
 		wait.Go(func() { tried[i], failed[i] = s.try(ctx, c) })
 	}
 	wait.Wait()
+	var ended error
 	for i, t := range tried {
-		if failed[i] != nil {
-			if s.stopped(ctx, failed[i]) {
-				return nil
-			}
-			return failed[i]
+		err := failed[i]
+		if err == nil {
+			err = s.settle(ctx, t)
 		}
-		if err := s.settle(ctx, t); err != nil {
-			if s.stopped(ctx, err) {
-				return nil
-			}
-			return err
+		if err != nil && (ended == nil || s.stopped(ctx, ended)) {
+			ended = err
 		}
 	}
-	return s.tidy()
+	switch {
+	case ended == nil:
+		return s.tidy()
+	case s.stopped(ctx, ended):
+		return nil
+	}
+	return ended
 }
 
 // stopped reports whether an error comes from the end of the context or of the budget.

@@ -9,7 +9,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
@@ -151,6 +153,70 @@ func TestResume(t *testing.T) {
 	}
 	if c.made > 2 || !slices.Equal(first.Command, again.Command) {
 		t.Errorf("%d of %d candidates were made again; %s, first %s", c.made, made, again.CommandLine(), first.CommandLine())
+	}
+}
+
+// brokenJudge fails until it is mended.
+type brokenJudge struct {
+	bytesJudge
+	broken bool
+	in     string
+}
+
+func (j *brokenJudge) Judge(ctx context.Context, path string, final bool) (tune.Quality, error) {
+	if j.broken && path != j.in {
+		return tune.Quality{}, errors.New("no module named numpy")
+	}
+	return j.bytesJudge.Judge(ctx, path, final)
+}
+
+// What failed is tried again in the same folder.
+func TestFailedAgain(t *testing.T) {
+	in, out, remove := modeltest.Example("mlp")
+	defer remove()
+	j := &brokenJudge{bytesJudge{12000, 0}, true, in}
+	o := options(&converter{}, j)
+	o.Work, o.Most = t.TempDir(), 3
+	if r, err := tune.Search(t.Context(), in, out, o); !errors.Is(err, tune.ErrGoal) || r.Trials[0].Failed == "" {
+		t.Fatalf("%v, %+v", err, r)
+	}
+	j.broken = false
+	r, err := tune.Search(t.Context(), in, out, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, trial := range r.Trials {
+		if trial.Failed != "" {
+			t.Errorf("%v: %s", trial.Flags, trial.Failed)
+		}
+	}
+}
+
+// The budget ends one of several trials; those that are finished count.
+func TestBudgetOfJobs(t *testing.T) {
+	in, out, remove := modeltest.Example("mlp")
+	defer remove()
+	c := &converter{}
+	o := options(c, bytesJudge{1000, 0})
+	o.DryRun, o.Try = true, []tune.Kind{tune.Weights}
+	planned, err := tune.Search(t.Context(), in, out, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lock sync.Mutex
+	o.DryRun, o.Jobs, o.Budget = false, 3, time.Second
+	o.Make = func(ctx context.Context, args []string) error {
+		if slices.Equal(args[1:len(args)-2], planned.Planned[0].Flags) {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		lock.Lock()
+		defer lock.Unlock()
+		return c.make(ctx, args)
+	}
+	r, err := tune.Search(t.Context(), in, out, o)
+	if err != nil || len(r.Trials) != 2 {
+		t.Errorf("%v, %d trials, want 2", err, len(r.Trials))
 	}
 }
 
