@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"onnxquant/internal/commit"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/regularfile"
@@ -113,31 +113,11 @@ func WriteFile(path string, raw []byte) error {
 
 // replaceFile replaces a file by one with the content raw. It writes to a file that is not
 // regular, such as /dev/stdout, directly.
-func replaceFile(path string, raw []byte) (err error) {
-	mode := fs.FileMode(0o666)
-	if info, err := os.Stat(path); err == nil {
-		if !info.Mode().IsRegular() {
-			return writeStream(path, info.Mode(), raw)
-		}
-		mode = info.Mode().Perm()
-		if path, err = filepath.EvalSymlinks(path); err != nil {
-			return err
-		}
+func replaceFile(path string, raw []byte) error {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return writeStream(path, info.Mode(), raw)
 	}
-	f, err := os.OpenFile(path+".~"+rand.Text()[:6], os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			os.Remove(f.Name())
-		}
-	}()
-	_, err = f.Write(raw)
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
+	return commit.ReplaceFile(path, raw)
 }
 
 // writeStream writes to a file that is not regular, without creating one. If nobody reads, a signal ends the

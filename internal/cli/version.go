@@ -36,12 +36,12 @@ func runVersion(_ context.Context, c *Console, args []string) error {
 
 // PrintVersion prints the version of the program, of Go, and the platform.
 func (c *Console) PrintVersion() {
-	fmt.Fprintf(c.Stdout, "onnxquant %s (%s%s %s/%s)\n", c.App.Version, commit(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	fmt.Fprintf(c.Stdout, "onnxquant %s (%s%s %s/%s)\n", c.App.Version, revision(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
-// commit returns the first digits of the commit that the command was built from, if the Go tool
+// revision returns the first digits of the commit that the command was built from, if the Go tool
 // recorded it.
-func commit() string {
+func revision() string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range info.Settings {
 			if s.Key == "vcs.revision" && len(s.Value) > 12 {
