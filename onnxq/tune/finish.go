@@ -1,6 +1,7 @@
 package tune
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -9,6 +10,9 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"onnxquant/internal/commit"
 	"onnxquant/internal/modelfile"
@@ -82,65 +86,72 @@ func (s *search) again(ctx context.Context, t *Trial) error {
 func (s *search) write(ctx context.Context, t *Trial) error {
 	s.compareTimes(ctx, t)
 	s.progress("writing "+filepath.Base(s.out), 0, 0)
-	args, err := s.arguments(t.candidate, s.out)
-	if err != nil {
-		return err
+	mix := mixPath(s.out)
+	if t.candidate.mix != nil {
+		if err := s.checkPrecision(mix); err != nil {
+			return err
+		}
 	}
-	judged := s.place(t.candidate)
-	if _, err = os.Stat(judged + ".data"); err == nil {
-		err = s.rewrite(ctx, judged, args)
-	} else {
-		err = s.copy(ctx, judged)
-	}
-	if err != nil {
+	if err := s.put(ctx, s.place(t.candidate)); err != nil {
 		return err
 	}
 	r := s.result
-	r.Output, r.Command, r.Winner = s.out, args, clone(t)
+	r.Output, r.Command, r.Winner = s.out, s.arguments(t.candidate, s.out), clone(t)
 	if t.candidate.mix != nil {
-		r.Precision = mixPath(s.out)
-	}
-	return nil
-}
-
-// copy copies the file that was judged to the output, which appears complete or not at all.
-func (s *search) copy(ctx context.Context, judged string) error {
-	from, err := os.Open(judged)
-	if err != nil {
-		return err
-	}
-	defer from.Close()
-	to, err := commit.Create(ctx, s.out, s.model.Graph().File, nil)
-	if err != nil {
-		return err
-	}
-	if _, err := io.Copy(to.Model, from); err != nil {
-		to.Abort()
-		return err
-	}
-	return to.Commit(ctx, nil)
-}
-
-// rewrite converts once more, to the output: external data are committed together with their model. The files must have the
-// bytes that were judged.
-func (s *search) rewrite(ctx context.Context, judged string, args []string) error {
-	more := []string{"--quiet"}
-	if s.opts.Force {
-		more = append(more, "--force")
-	}
-	if err := s.opts.Make(ctx, append(more, args...)); err != nil {
-		return err
-	}
-	for _, suffix := range []string{"", ".data"} {
-		same, err := sameFile(judged+suffix, s.out+suffix)
-		if err != nil {
+		if err := writePrecision(mix, t.candidate.mix); err != nil {
 			return err
 		}
-		if !same {
-			return fmt.Errorf("%s has other bytes than the candidate that was judged: the conversion is not deterministic here", s.out+suffix)
-		}
+		r.Precision = mix
 	}
 	return nil
+}
+
+// put copies the files that were judged to the output. They appear complete and together, or not at all.
+func (s *search) put(ctx context.Context, judged string) error {
+	from, names := []string{judged}, []string(nil)
+	if _, err := os.Stat(judged + dataSuffix); err == nil {
+		from, names = append(from, judged+dataSuffix), []string{filepath.Base(judged) + dataSuffix}
+	}
+	to, err := commit.Create(ctx, s.out, s.model.Graph().File, names)
+	if err != nil {
+		return err
+	}
+	for i, f := range append([]*os.File{to.Model}, to.Data...) {
+		if err := copyTo(f, from[i]); err != nil {
+			to.Abort()
+			return err
+		}
+	}
+	return to.Commit(ctx, func(w io.WriterAt, locations []string) error { return relocate(w, judged, names[0], locations[0]) })
+}
+
+// dataSuffix ends the names of external data.
+const dataSuffix = ".data"
+
+func copyTo(w io.Writer, path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = io.Copy(w, f)
+	return err
+}
+
+// relocate replaces the name of the external data in a copy of the model at path by another one of the same length.
+func relocate(w io.WriterAt, path, name, other string) error {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	// An entry of external_data, as protobuf encodes it: field 1 is the key, field 2 its value.
+	front := protowire.AppendVarint([]byte("\x0a\x08location\x12"), uint64(len(name)))
+	entry := append(slices.Clone(front), name...)
+	if !bytes.Contains(raw, entry) {
+		return fmt.Errorf("%s does not refer to %s", path, name)
+	}
+	_, err = w.WriteAt(bytes.ReplaceAll(raw, entry, append(front, other...)), 0)
+	return err
 }
 
 // compareTimes measures the winner beside the runner-up, for the report. What fails there does not matter.
@@ -181,20 +192,21 @@ func sizeOf(path string) (int64, error) {
 	return m.Size(), nil
 }
 
-// writePrecision writes a precision_info. It replaces only a file that is one.
-func writePrecision(path string, p *rules.Precision, force bool) error {
-	if _, err := os.Stat(path); err == nil && !force {
+// checkPrecision refuses to replace a file that is no precision_info.
+func (s *search) checkPrecision(path string) error {
+	if _, err := os.Stat(path); err == nil && !s.opts.Force {
 		if _, err := rules.LoadPrecision(path); err != nil {
 			return fmt.Errorf("%s is not a precision_info, which the search would write there; --force replaces it", path)
 		}
 	}
+	return nil
+}
+
+// writePrecision writes a precision_info.
+func writePrecision(path string, p *rules.Precision) error {
 	raw, err := json.MarshalIndent(p, "", "  ")
 	if err != nil {
 		return err
 	}
-	temporary := path + ".tmp"
-	if err := os.WriteFile(temporary, append(raw, '\n'), 0o666); err != nil {
-		return err
-	}
-	return os.Rename(temporary, path)
+	return commit.ReplaceFile(path, append(raw, '\n'))
 }

@@ -695,11 +695,12 @@ func (s *search) make(ctx context.Context, c *candidate) (path string, err error
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		return "", err
 	}
-	args, err := s.arguments(c, path)
-	if err != nil {
-		return "", err
+	if c.mix != nil {
+		if err := writePrecision(mixPath(path), c.mix); err != nil {
+			return "", err
+		}
 	}
-	return path, s.opts.Make(ctx, append([]string{"--quiet"}, args...))
+	return path, s.opts.Make(ctx, append([]string{"--quiet"}, s.arguments(c, path)...))
 }
 
 // made makes a candidate again if its file is not there.
@@ -711,19 +712,15 @@ func (s *search) made(ctx context.Context, t *Trial) (string, error) {
 	return s.make(ctx, t.candidate)
 }
 
-// arguments are those of the command that makes a candidate. They write its precision_info beside the output.
-func (s *search) arguments(c *candidate, out string) ([]string, error) {
+// arguments are those of the command that makes a candidate. They read its precision_info beside the output.
+func (s *search) arguments(c *candidate, out string) []string {
 	flags := slices.Clone(c.flags)
 	for i, flag := range flags {
-		if !strings.HasPrefix(flag, mixMark) {
-			continue
-		}
-		flags[i] = mixPath(out)
-		if err := writePrecision(flags[i], c.mix, s.opts.Force); err != nil {
-			return nil, err
+		if strings.HasPrefix(flag, mixMark) {
+			flags[i] = mixPath(out)
 		}
 	}
-	return append(flags, s.in, out), nil
+	return append(flags, s.in, out)
 }
 
 // tidy removes the files of all candidates but the two best.

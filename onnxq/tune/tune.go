@@ -22,11 +22,8 @@ package tune
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -145,25 +142,4 @@ func (r *Result) CommandLine() string {
 // mixPath is the file beside an output with its precision_info.
 func mixPath(out string) string {
 	return strings.TrimSuffix(out, filepath.Ext(out)) + ".mix.json"
-}
-
-// sameFile reports whether two files have the same bytes.
-func sameFile(a, b string) (bool, error) {
-	x, err := sumOf(a)
-	if err != nil {
-		return false, err
-	}
-	y, err := sumOf(b)
-	return x == y, err
-}
-
-func sumOf(path string) (sum [sha256.Size]byte, err error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return sum, err
-	}
-	defer f.Close()
-	h := sha256.New()
-	_, err = io.Copy(h, f)
-	return [sha256.Size]byte(h.Sum(nil)), err
 }

@@ -1,6 +1,7 @@
 package tune_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -21,12 +22,17 @@ import (
 )
 
 // converter makes candidates in this process, and counts them.
-type converter struct{ made int }
+type converter struct {
+	made     int
+	external spec.ExternalData
+	places   []string
+}
 
 func (c *converter) make(ctx context.Context, args []string) error {
 	c.made++
-	var o onnxq.Options
+	o := onnxq.Options{ExternalData: c.external}
 	files := args[len(args)-2:]
+	c.places = append(c.places, files[1])
 	for i, arg := range args {
 		var err error
 		switch arg {
@@ -154,6 +160,61 @@ func TestResume(t *testing.T) {
 	if c.made > 2 || !slices.Equal(first.Command, again.Command) {
 		t.Errorf("%d of %d candidates were made again; %s, first %s", c.made, made, again.CommandLine(), first.CommandLine())
 	}
+}
+
+// OUT and its data have the bytes that were judged: nothing else is written there. Files of the user beside them stay.
+func TestOutputIsJudged(t *testing.T) {
+	in, out, remove := modeltest.Example("mlp")
+	defer remove()
+	mix := strings.TrimSuffix(out, ".onnx") + ".mix.json"
+	if err := os.WriteFile(mix+".tmp", []byte("mine"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	mixed := false
+	for _, least := range []int64{1000, 3000} { // the second search replaces the files of the first one
+		c := &converter{external: spec.ExternalAlways}
+		o := options(c, dataJudge{least})
+		o.Work, o.Try = t.TempDir(), []tune.Kind{tune.Mixes}
+		r, err := tune.Search(t.Context(), in, out, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mixed = mixed || r.Precision == mix
+		if slices.Contains(c.places, out) {
+			t.Error("a conversion wrote OUT")
+		}
+		again := append(slices.Clone(r.Command[:len(r.Command)-1]), filepath.Join(t.TempDir(), filepath.Base(out)))
+		if err := c.make(t.Context(), again); err != nil {
+			t.Fatal(err)
+		}
+		for _, suffix := range []string{"", ".data"} {
+			got, err := os.ReadFile(out + suffix)
+			if want, _ := os.ReadFile(again[len(again)-1] + suffix); err != nil || !bytes.Equal(got, want) {
+				t.Errorf("%s: %v, %d bytes, want %d", out+suffix, err, len(got), len(want))
+			}
+		}
+		m, err := onnxq.Open(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Close()
+	}
+	if got, err := os.ReadFile(mix + ".tmp"); err != nil || string(got) != "mine" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if !mixed {
+		t.Error("no mix was chosen")
+	}
+}
+
+// dataJudge has a score that falls with the size of external data.
+type dataJudge struct{ least int64 }
+
+func (j dataJudge) Judge(ctx context.Context, path string, final bool) (tune.Quality, error) {
+	if _, err := os.Stat(path + ".data"); err == nil {
+		path += ".data"
+	}
+	return bytesJudge{j.least, j.least}.Judge(ctx, path, final)
 }
 
 // brokenJudge fails until it is mended.
