@@ -15,6 +15,8 @@ func grouped(ctx context.Context, path string, args ...string) *exec.Cmd {
 
 func killGroup(*exec.Cmd) {}
 
+func follow(*exec.Cmd) (wait func()) { return func() {} }
+
 // shell is a command without a shell: words are separated by spaces.
 func shell(ctx context.Context, command, path string) *exec.Cmd {
 	words := strings.Fields(withPath(command, "{}"))

@@ -13,7 +13,7 @@ import (
 )
 
 // Score is a program of the user that judges a model. Command is a line for the shell, in which {} stands for the path of
-// the model; without {} the path follows at the end. The last line that it prints ends with a number.
+// the model, quoted: no quotes may be around it. Without {} the path follows at the end. The last line that it prints ends with a number.
 type Score struct {
 	Command       string
 	LowerIsBetter bool
@@ -79,6 +79,30 @@ func lastLine(text []byte) string {
 	return strings.TrimSpace(string(lines[len(lines)-1]))
 }
 
+// quoted reports whether {} is inside of quotes, or beside one: withPath quotes the path, and quotes do not nest.
+func quoted(command string) bool {
+	var quote byte
+	since := 0
+	for i := 0; i < len(command); i++ {
+		switch c := command[i]; {
+		case c == '\\' && quote != '\'':
+			i++
+		case quote == 0 && (c == '\'' || c == '"'):
+			quote, since = c, i
+		case c == quote:
+			quote = 0
+		case strings.HasPrefix(command[i:], "{}"):
+			if inside := command[since:i]; quote == '\'' || quote == '"' && !strings.Contains(inside, "$(") && !strings.Contains(inside, "`") {
+				return true
+			}
+			if i > 0 && strings.ContainsAny(command[i-1:i], `'"`) || i+2 < len(command) && strings.ContainsAny(command[i+2:i+3], `'"`) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // withPath puts the path of a model into a command.
 func withPath(command, path string) string {
 	if !strings.Contains(command, "{}") {
@@ -93,12 +117,17 @@ type printed struct{ stdout, stderr []byte }
 // grace is the time that a program has to clean up when it is told to end.
 const grace = 5 * time.Second
 
-// run runs a command of grouped, and ends all that it started.
+// run runs a command of grouped, and ends all that it started, also if this process is killed.
 func run(ctx context.Context, cmd *exec.Cmd) (printed, error) {
 	var stdout, stderr tail
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &stdout, &stderr, grace
-	err := cmd.Run()
+	if err := cmd.Start(); err != nil {
+		return printed{}, err
+	}
+	wait := follow(cmd)
+	err := cmd.Wait()
 	killGroup(cmd)
+	wait()
 	return printed{stdout, stderr}, err
 }
 

@@ -5,6 +5,7 @@ package tune
 import (
 	"context"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -62,6 +63,49 @@ func TestScoreTimeout(t *testing.T) {
 	time.Sleep(2100*time.Millisecond - time.Since(start))
 	if _, err := os.Stat(alive); err == nil {
 		t.Error("a process that it started is left")
+	}
+}
+
+func TestQuoted(t *testing.T) {
+	for command, want := range map[string]bool{
+		`eval {}`: false, `eval "a b" {} 'c'`: false, `echo "$(eval {})"`: false, "echo \"`eval {}`\"": false, `eval \" {} \"`: false, `eval`: false,
+		`eval "{}"`: true, `eval '{}'`: true, `eval "x {} y"`: true, `python -c 'd = {} '`: true, `eval {}"x"`: true, `echo "$(eval "{}")"`: true,
+	} {
+		if got := quoted(command); got != want {
+			t.Errorf("%s: %v", command, got)
+		}
+	}
+}
+
+// What a score command started ends also if this process is killed.
+func TestKilled(t *testing.T) {
+	if folder := os.Getenv("TEST_KILLED"); folder != "" {
+		s := &Score{Command: "cd " + folder + "; touch started; sleep 2; touch alive; echo 1; : {}"}
+		s.Judge(t.Context(), "x.onnx", false)
+		return
+	}
+	folder := t.TempDir()
+	cmd := exec.Command(os.Args[0], "-test.run=^TestKilled$")
+	cmd.Env = append(os.Environ(), "TEST_KILLED="+folder)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	for {
+		if _, err := os.Stat(filepath.Join(folder, "started")); err == nil {
+			break
+		}
+		if time.Since(start) > time.Minute {
+			t.Fatal("the command does not start")
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	time.Sleep(300 * time.Millisecond) // until it is followed
+	cmd.Process.Kill()
+	cmd.Wait()
+	time.Sleep(2 * time.Second)
+	if _, err := os.Stat(filepath.Join(folder, "alive")); err == nil {
+		t.Error("the command is left")
 	}
 }
 

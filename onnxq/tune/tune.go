@@ -99,6 +99,8 @@ func (o *Options) check() error {
 		return fmt.Errorf("%w: a least score needs a program that prints a score", ErrOptions)
 	case g.MaxDrop != nil && o.Score == nil && g.MaxDrop.Amount > 1:
 		return fmt.Errorf("%w: a drop of %g of decisions is no share, such as 1%%", ErrOptions, g.MaxDrop.Amount)
+	case o.Score != nil && (quoted(o.Score.Command) || quoted(o.Score.Final)):
+		return fmt.Errorf("%w: {} in a score command stands for a path that is quoted already; leave out the quotes around it", ErrOptions)
 	case (g.MaxKL != nil || g.MinSQNR != nil) && len(o.Data) == 0 && o.Judge == nil:
 		return fmt.Errorf("%w: limits of the outputs need data", ErrOptions)
 	case g.Objective == Best && !g.Bounded():

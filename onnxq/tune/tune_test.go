@@ -311,6 +311,7 @@ func TestOptions(t *testing.T) {
 		{func(o *tune.Options) { o.Goal = tune.Goal{} }, "needs a limit"},
 		{func(o *tune.Options) { o.Goal = size }, "needs a bound"},
 		{func(o *tune.Options) { o.Judge, o.Score, o.Goal.MaxKL = nil, &tune.Score{}, &kl }, "limits of the outputs need data"},
+		{func(o *tune.Options) { o.Judge, o.Score = nil, &tune.Score{Command: `eval.py "{}"`} }, "leave out the quotes"},
 		{func(o *tune.Options) { o.Make = nil }, "Make is nil"},
 	} {
 		o := options(&converter{}, bytesJudge{})
