@@ -115,12 +115,15 @@ func (c *Client) stat(ctx context.Context, p *place) (*Info, error) {
 		}
 		info.Size = r.ContentLength
 		if size := r.Header.Get("X-Linked-Size"); size != "" {
-			if info.Size, err = strconv.ParseInt(size, 10, 64); err != nil {
+			if info.Size, err = strconv.ParseInt(size, 10, 64); err != nil || info.Size < 0 {
 				return nil, errors.New("the size that the server tells is no number")
 			}
 		}
 		if info.Size < 0 {
 			return c.statByRange(ctx, p, info)
+		}
+		if err := checkSize(info.Size); err != nil {
+			return nil, err
 		}
 		info.ETag = etag(cmp.Or(linked, r.Header.Get("ETag")))
 		c.identify(info, p, commit)
@@ -131,6 +134,15 @@ func (c *Client) stat(ctx context.Context, p *place) (*Info, error) {
 
 var errRedirects = errors.New("the server redirects too often")
 
+// checkSize refuses a size that no file has: memory grows with it.
+func checkSize(n int64) error {
+	const most = 1 << 42
+	if n < 0 || n > most {
+		return fmt.Errorf("the server tells a size of %d bytes; want 0 to %d", n, int64(most))
+	}
+	return nil
+}
+
 // statByRange asks for the first byte, of servers that do not answer HEAD.
 func (c *Client) statByRange(ctx context.Context, p *place, info *Info) (*Info, error) {
 	r, err := c.do(ctx, http.MethodGet, info.url, info.hub, "bytes=0-0", nil)
@@ -139,6 +151,9 @@ func (c *Client) statByRange(ctx context.Context, p *place, info *Info) (*Info, 
 	}
 	defer r.Body.Close()
 	_, total, err := contentRange(r)
+	if err == nil {
+		err = checkSize(total)
+	}
 	if err != nil {
 		return nil, err
 	}

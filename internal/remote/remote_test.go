@@ -302,6 +302,29 @@ func TestNoRanges(t *testing.T) {
 	h.same(f)
 }
 
+// A size that no file has is refused before memory is allocated for it.
+func TestSizes(t *testing.T) {
+	for _, size := range []string{"-1", "-262145", "4398046511105", "9223372036854775807", "99999999999999999999"} {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch {
+			case strings.HasSuffix(r.URL.Path, "linked.onnx"):
+				w.Header().Set("X-Linked-Size", size)
+			case r.Method == http.MethodHead:
+				w.WriteHeader(http.StatusMethodNotAllowed)
+			default:
+				w.Header().Set("Content-Range", "bytes 0-0/"+size)
+				w.WriteHeader(http.StatusPartialContent)
+			}
+		}))
+		for _, name := range []string{"linked.onnx", "range.onnx"} {
+			if _, err := (&Client{Tries: 1}).Fetch(t.Context(), s.URL+"/"+name, t.TempDir(), false); err == nil {
+				t.Errorf("%s: %s: no error", name, size)
+			}
+		}
+		s.Close()
+	}
+}
+
 // A plain server has no hash. A file that changes meanwhile is noticed.
 func TestPlainServer(t *testing.T) {
 	content, err := os.ReadFile(modeltest.Build(t, "mlp"))
