@@ -216,13 +216,16 @@ func follow(r *http.Request, via []*http.Request) error {
 	return allowed(via[len(via)-1].URL, r.URL)
 }
 
-// do sends a request. The token goes to the hub alone. redirect is http.Client.CheckRedirect; nil: follow.
+// isPrivate reports whether nobody reads what is sent to a URL.
+func isPrivate(u *url.URL) bool { return u.Scheme == "https" || isLoopback(u) }
+
+// do sends a request. The token goes to the hub alone, and not in clear text over a network. redirect is http.Client.CheckRedirect; nil: follow.
 func (c *Client) do(ctx context.Context, method, at string, hub bool, bytes string, redirect func(*http.Request, []*http.Request) error) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(ctx, method, at, nil)
 	if err != nil {
 		return nil, errors.New("it is no URL")
 	}
-	if hub && c.Token != "" && strings.HasPrefix(at, c.Hub+"/") {
+	if hub && c.Token != "" && strings.HasPrefix(at, c.Hub+"/") && isPrivate(r.URL) {
 		r.Header.Set("Authorization", "Bearer "+c.Token)
 	}
 	r.Header.Set("User-Agent", "onnxquant")
@@ -314,6 +317,11 @@ func isTransient(err error) bool {
 	return errors.As(err, &system) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF)
 }
 
+func (c *Client) isHubPrivate() bool {
+	u, err := url.Parse(c.Hub)
+	return err == nil && isPrivate(u)
+}
+
 // explain says what to do about an error.
 func (c *Client) explain(name string, p *place, err error) error {
 	var status *statusError
@@ -323,6 +331,8 @@ func (c *Client) explain(name string, p *place, err error) error {
 	switch denied := status.status == http.StatusUnauthorized || status.status == http.StatusForbidden; {
 	case denied && c.Token == "":
 		return fmt.Errorf("%s: it is not public, or does not exist; the variable HF_TOKEN gives a token: %w", name, err)
+	case denied && !c.isHubPrivate():
+		return fmt.Errorf("%s: the token of HF_TOKEN is not sent, as HF_ENDPOINT is no https URL: %w", name, err)
 	case denied:
 		return fmt.Errorf("%s: the token of HF_TOKEN may not read it: %w", name, err)
 	case status.status == http.StatusNotFound:
