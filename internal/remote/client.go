@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/url"
 	"os"
@@ -27,6 +28,7 @@ type Client struct {
 	HTTP  *http.Client  // nil: one with the proxies of the environment
 	Pause time.Duration // before the second try, and twice as long before each further one
 	Tries int           // without progress
+	Idle  time.Duration // after which a server that sends nothing is given up; 0: a minute
 }
 
 // New returns a client as the environment says: HF_ENDPOINT, HF_TOKEN, and proxies.
@@ -221,8 +223,10 @@ func isPrivate(u *url.URL) bool { return u.Scheme == "https" || isLoopback(u) }
 
 // do sends a request. The token goes to the hub alone, and not in clear text over a network. redirect is http.Client.CheckRedirect; nil: follow.
 func (c *Client) do(ctx context.Context, method, at string, hub bool, bytes string, redirect func(*http.Request, []*http.Request) error) (*http.Response, error) {
-	r, err := http.NewRequestWithContext(ctx, method, at, nil)
+	w := newWatch(ctx, cmp.Or(c.Idle, time.Minute))
+	r, err := http.NewRequestWithContext(w.ctx, method, at, nil)
 	if err != nil {
+		w.stop()
 		return nil, errors.New("it is no URL")
 	}
 	if hub && c.Token != "" && strings.HasPrefix(at, c.Hub+"/") && isPrivate(r.URL) {
@@ -240,12 +244,19 @@ func (c *Client) do(ctx context.Context, method, at string, hub bool, bytes stri
 	if client.CheckRedirect = redirect; redirect == nil {
 		client.CheckRedirect = follow
 	}
+	w.begin()
 	response, err := client.Do(r)
+	w.end()
 	var wrapped *url.Error
 	if errors.As(err, &wrapped) { // it has the URL, which may be signed
 		err = wrapped.Err
 	}
-	return response, err
+	if err != nil {
+		w.stop()
+		return nil, w.explain(err)
+	}
+	response.Body = &body{response.Body, w}
+	return response, nil
 }
 
 // failure is the error of an answer.
@@ -312,6 +323,11 @@ func isTransient(err error) bool {
 	var status *statusError
 	if errors.As(err, &status) {
 		return status.status >= http.StatusInternalServerError || status.status == http.StatusTooManyRequests || status.status == http.StatusRequestTimeout
+	}
+	var file *fs.PathError // it has Timeout, too
+	var broken *brokenError
+	if errors.As(err, &file) || errors.As(err, &broken) {
+		return file == nil
 	}
 	var system interface{ Timeout() bool } // an error of the network
 	return errors.As(err, &system) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF)

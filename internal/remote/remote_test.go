@@ -1,11 +1,15 @@
 package remote
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha1"
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -13,6 +17,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -294,6 +300,83 @@ func TestClearText(t *testing.T) {
 		}
 		if err == nil || strings.Contains(err.Error(), "is not sent") != (want == "") {
 			t.Errorf("%s: %v", hub, err)
+		}
+	}
+}
+
+// A server that says nothing, or stops in the middle, is given up, and asked again.
+func TestIdle(t *testing.T) {
+	content, err := os.ReadFile(modeltest.Build(t, "mlp"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var hangs atomic.Int32
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch n := hangs.Add(1); {
+		case n == 1:
+			<-r.Context().Done()
+			return
+		case n == 3:
+			w.Header().Set("ETag", `"v1"`)
+			w.Header().Set("Content-Length", strconv.Itoa(len(content)))
+			w.Write(content[:10])
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+			return
+		}
+		w.Header().Set("ETag", `"v1"`)
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
+	}))
+	defer s.Close()
+	c := &Client{Pause: time.Millisecond, Tries: 3, Idle: 200 * time.Millisecond}
+	f, err := c.Fetch(t.Context(), s.URL+"/m.onnx", t.TempDir(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(f.Path); err != nil || !bytes.Equal(b, content) || hangs.Load() < 4 {
+		t.Errorf("%d bytes after %d requests, %v", len(b), hangs.Load(), err)
+	}
+	hangs.Store(0)
+	c.Tries = 1
+	if _, err := c.Stat(t.Context(), s.URL+"/m.onnx"); !errors.Is(err, errIdle) {
+		t.Errorf("%v", err)
+	}
+}
+
+// A stream of HTTP/2 that its server ends in the middle is made again.
+func TestStream(t *testing.T) {
+	content, err := os.ReadFile(modeltest.Build(t, "mlp"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var gets atomic.Int32
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("ETag", `"v1"`)
+		if r.Method == http.MethodGet && gets.Add(1) == 1 {
+			w.Header().Set("Content-Length", strconv.Itoa(len(content)))
+			w.Write(content[:10])
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		}
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
+	}))
+	s.EnableHTTP2 = true
+	s.StartTLS()
+	defer s.Close()
+	c := &Client{HTTP: s.Client(), Pause: time.Millisecond, Tries: 3}
+	if _, err := c.Fetch(t.Context(), s.URL+"/m.onnx", t.TempDir(), false); err != nil || gets.Load() < 2 {
+		t.Errorf("%d requests, %v", gets.Load(), err)
+	}
+}
+
+// Another try helps against what connections do, not against what the disk does.
+func TestTransient(t *testing.T) {
+	for err, want := range map[error]bool{
+		&brokenError{errors.New("stream error")}: true, io.ErrUnexpectedEOF: true, &statusError{status: 503}: true, &statusError{status: 404}: false,
+		&net.OpError{Op: "read", Err: syscall.ECONNRESET}: true, &fs.PathError{Op: "write", Path: "f", Err: syscall.ENOSPC}: false, errRedirects: false,
+	} {
+		if isTransient(fmt.Errorf("f: %w", err)) != want {
+			t.Errorf("%v: %v", err, !want)
 		}
 	}
 }
