@@ -65,7 +65,7 @@ func (e *statusError) Error() string {
 func (c *Client) Stat(ctx context.Context, name string) (*Info, error) {
 	p, err := parse(name)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, fmt.Errorf("%s: %w", Plain(name), err)
 	}
 	var info *Info
 	err = c.retry(ctx, func() (bool, error) {
@@ -340,6 +340,7 @@ func (c *Client) isHubPrivate() bool {
 
 // explain says what to do about an error.
 func (c *Client) explain(name string, p *place, err error) error {
+	name = Plain(name)
 	var status *statusError
 	if !errors.As(err, &status) || p.repository == "" {
 		return fmt.Errorf("%s: %w", name, err)

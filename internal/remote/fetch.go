@@ -40,16 +40,16 @@ func (c *Client) Fetch(ctx context.Context, name, folder string, skeleton bool) 
 	}
 	locations, err := modelfile.Locations(f.objects[0], info.Size)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, fmt.Errorf("%s: %w", Plain(name), err)
 	}
 	for _, location := range locations { // before anything large is read
 		other, err := beside(info.Name, location)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
+			return nil, fmt.Errorf("%s: %w", Plain(name), err)
 		}
 		data, err := c.Stat(ctx, other)
 		if err != nil {
-			return nil, fmt.Errorf("%s: external data: %w", name, err)
+			return nil, fmt.Errorf("%s: external data: %w", Plain(name), err)
 		}
 		if _, err := f.add(data, filepath.FromSlash(location)); err != nil {
 			return nil, err

@@ -99,10 +99,21 @@ func beside(name, location string) (string, error) {
 	return u.ResolveReference(&url.URL{Path: location}).String(), nil
 }
 
-// pinned is the name with the commit that the hub resolved the revision to.
+// Plain returns a name without the query of a URL, which may be a signature: it is for messages and records.
+func Plain(name string) string {
+	if !Is(name) || strings.EqualFold(name[:len(hubScheme)], hubScheme) {
+		return name
+	}
+	if i := strings.IndexAny(name, "?#"); i >= 0 {
+		return name[:i]
+	}
+	return name
+}
+
+// pinned is the name with the commit that the hub resolved the revision to, and without a query.
 func (p *place) pinned(commit string) string {
 	if p.repository == "" {
-		return p.url.String()
+		return Plain(p.url.String())
 	}
 	if commit == "" {
 		commit = p.revision

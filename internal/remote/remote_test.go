@@ -483,6 +483,7 @@ func TestErrors(t *testing.T) {
 		{"http://example.org/m.onnx", "want https", nil},
 		{"https://user:password@example.org/m.onnx", "a user or a password", nil},
 		{"https://example.org/", "want https://HOST/PATH", nil},
+		{"https://example.org/?s=hidden", "want https://HOST/PATH", nil},
 		{name, "external data: hf://owner/name@" + commit + "/onnx/m.onnx.data: ", func() { delete(h.files, "onnx/m.onnx.data") }},
 		{name, "HF_TOKEN gives a token", func() { h.private, h.client.Token = true, "" }},
 		{name, "the token of HF_TOKEN may not read it", func() { h.client.Token = "hf_other" }},
@@ -517,6 +518,44 @@ func TestInterrupt(t *testing.T) {
 	ctx, stop := context.WithCancelCause(t.Context())
 	time.AfterFunc(50*time.Millisecond, func() { stop(stopped) })
 	if _, err := h.client.Fetch(ctx, name, t.TempDir(), false); !errors.Is(err, stopped) {
+		t.Errorf("%v", err)
+	}
+}
+
+// A signature in a URL is sent, and neither recorded nor said. The parts that are there count under another one.
+func TestSigned(t *testing.T) {
+	content, err := os.ReadFile(modeltest.Build(t, "mlp"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var gets atomic.Int32
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasPrefix(r.URL.Query().Get("X-Amz-Signature"), "hidden") {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		if r.Method == http.MethodGet {
+			gets.Add(1)
+		}
+		w.Header().Set("ETag", `"v1"`)
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
+	}))
+	defer s.Close()
+	c, folder := &Client{Tries: 1}, t.TempDir()
+	for _, signature := range []string{"hidden1", "hidden2"} {
+		f, err := c.Fetch(t.Context(), s.URL+"/m.onnx?X-Amz-Signature="+signature, folder, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f.Files[0].Name != s.URL+"/m.onnx" || gets.Load() != 1 {
+			t.Errorf("%s, %d requests", f.Files[0].Name, gets.Load())
+		}
+		parts, err := os.ReadFile(f.Path + partsSuffix)
+		if err != nil || bytes.Contains(parts, []byte("hidden")) {
+			t.Errorf("%q, %v", parts, err)
+		}
+	}
+	if _, err := c.Stat(t.Context(), s.URL+"/m.onnx?s=hidden"); err == nil || strings.Contains(err.Error(), "hidden") {
 		t.Errorf("%v", err)
 	}
 }

@@ -235,7 +235,7 @@ func (r *run) one(ctx context.Context, j *Job) error {
 		return nil
 	}
 	record := &Record{
-		SchemaVersion: schemaVersion, Out: j.Out, In: j.In, Options: append([]string{}, j.Options...), Gate: r.Gate, Version: r.Version,
+		SchemaVersion: schemaVersion, Out: j.Out, In: remote.Plain(j.In), Options: append([]string{}, j.Options...), Gate: r.Gate, Version: r.Version,
 		Inputs: []attest.File{}, Outputs: []attest.File{}, Started: time.Now().UTC(),
 	}
 	err = r.convert(ctx, j, record)
@@ -269,7 +269,11 @@ func (r *run) convert(ctx context.Context, j *Job, record *Record) (err error) {
 		return err
 	}
 	defer r.memory.Release(need)
-	c := Call{In: record.Inputs[0].Path, Out: out, Options: j.Options, Gate: r.Gate, Threads: r.threads}
+	in := record.Inputs[0].Path
+	if remote.Plain(j.In) != j.In {
+		in = j.In // with the query, which is not recorded
+	}
+	c := Call{In: in, Out: out, Options: j.Options, Gate: r.Gate, Threads: r.threads}
 	if r.Attest {
 		c.Attest = out + attest.Suffix
 	}

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq/attest"
 	"onnxquant/onnxq/verify"
 )
@@ -393,6 +396,45 @@ func TestInputChanges(t *testing.T) {
 	}
 	b.take()
 	b.run(jobs, Summary{Done: 1}, "m0.onnx")
+}
+
+// A signature in a URL goes to the conversion, and into no record or message. Another one does not make the model another.
+func TestSigned(t *testing.T) {
+	content, err := os.ReadFile(modeltest.Build(t, "mlp"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasPrefix(r.URL.Query().Get("s"), "hidden") {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		w.Header().Set("ETag", `"v1"`)
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
+	}))
+	defer s.Close()
+	b, _ := newBench(t)
+	b.opts.Convert = func(_ context.Context, c Call) (*Result, error) {
+		if !strings.Contains(c.In, "?s=hidden") {
+			t.Errorf("converted from %s", c.In)
+		}
+		return &Result{Judged: &verify.Judged{Verdict: verify.Sound}, Outputs: []string{c.Out}}, os.WriteFile(c.Out, nil, 0o666)
+	}
+	for i, signature := range []string{"hidden1", "hidden2"} {
+		jobs, err := List([]string{s.URL + "/m.onnx?s=" + signature}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.run(jobs, Summary{Done: 1, Kept: i})
+	}
+	b.run([]Job{{In: s.URL + "/none/n.onnx?t=hidden", Out: "n.onnx"}}, Summary{Failed: 1})
+	text, err := os.ReadFile(filepath.Join(b.out, "manifest.jsonl"))
+	if err != nil || strings.Contains(string(text), "hidden") || strings.Count(string(text), "\n") != 2 {
+		t.Errorf("%s, %v", text, err)
+	}
+	if err := check([]Job{{In: "https://h/m.onnx?s=hidden", Out: "m"}}, b.out); err == nil || strings.Contains(err.Error(), "hidden") {
+		t.Errorf("%v", err)
+	}
 }
 
 func TestRead(t *testing.T) {

@@ -110,7 +110,7 @@ func List(args []string, stdin io.Reader) (jobs []Job, err error) {
 		info, err := os.Stat(arg)
 		switch {
 		case remote.Is(arg):
-			more, err = []Job{{In: arg, Out: nameOf(arg), place: arg}}, nil
+			more, err = []Job{{In: arg, Out: nameOf(arg), place: remote.Plain(arg)}}, nil
 		case arg == "-":
 			more, err = Read(stdin, "standard input")
 		case err == nil && info.IsDir():
@@ -229,7 +229,7 @@ func checkName(out string) error {
 // At says where a job was given: a line of a file, or the model.
 func (j *Job) At() string {
 	if j.place == "" {
-		return msg.Quote(j.In)
+		return msg.Quote(remote.Plain(j.In))
 	}
 	return j.place
 }

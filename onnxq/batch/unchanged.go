@@ -17,7 +17,7 @@ import (
 // what came out.
 func (r *run) isDone(ctx context.Context, j *Job) (bool, error) {
 	old := r.before[j.Out]
-	if old == nil || old.In != j.In || old.Version != r.Version || !slices.Equal(old.Options, j.Options) {
+	if old == nil || old.In != remote.Plain(j.In) || old.Version != r.Version || !slices.Equal(old.Options, j.Options) {
 		return false, nil
 	}
 	if !r.gateHolds(old) {
