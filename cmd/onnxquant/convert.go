@@ -125,7 +125,7 @@ that does not fit; 4 --gate refused OUT; 130 interrupted, 143 terminated.`,
 	}
 }
 
-func runConvert(ctx context.Context, c *cli.Console, args []string) error {
+func runConvert(ctx context.Context, c *cli.Console, args []string) (err error) {
 	var f convertFlags
 	fs := f.flagSet()
 	if err := c.App.Parse(fs, args); err != nil {
@@ -151,7 +151,11 @@ func runConvert(ctx context.Context, c *cli.Console, args []string) error {
 		if in, remove, err = f.fetch(ctx, c, in, out); err != nil {
 			return err
 		}
-		defer remove()
+		defer func() { // after other errors, the next attempt goes on with what is there
+			if err == nil || errors.Is(err, cli.ErrPoor) || f.dryRun {
+				remove()
+			}
+		}()
 	}
 	if f.isFolderJob(in) {
 		return f.ofFolder(ctx, c, args, in, out)

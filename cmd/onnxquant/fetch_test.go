@@ -132,8 +132,20 @@ func TestRemote(t *testing.T) {
 		t.Errorf("%q are left", left)
 	}
 
-	// Nothing is done again, until the file changes.
+	// After an error, what was read stays for the next attempt.
 	before := served.Load()
+	run(1, "--block", "32", "--attest", filepath.Join("none", "s.json"), name, "late.onnx")
+	if _, err := os.Stat(filepath.Join(".late.onnx.~fetch", "m.onnx.data")); err != nil || served.Load() == before {
+		t.Error(err)
+	}
+	before = served.Load()
+	run(0, "--block", "32", name, "late.onnx")
+	if _, err := os.Stat(".late.onnx.~fetch"); err == nil || served.Load() != before {
+		t.Errorf("%v; %d bytes were read again", err, served.Load()-before)
+	}
+
+	// Nothing is done again, until the file changes.
+	before = served.Load()
 	if text := run(0, "batch", "--no-gate", name, "out", "--", "--block", "32"); !strings.Contains(text, "1 of them before") || served.Load() != before {
 		t.Error(text)
 	}
