@@ -10,12 +10,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"onnxquant/internal/process"
 	"onnxquant/onnxq/verify"
 )
 
@@ -43,13 +43,10 @@ func Follow() {
 
 // Convert runs the program for a model.
 func (p Program) Convert(ctx context.Context, c Call) (*Result, error) {
-	cmd := exec.CommandContext(ctx, p.Path, arguments(&c)...)
+	cmd := process.Grouped(ctx, os.Interrupt, p.Path, arguments(&c)...)
 	cmd.Env = append(append(os.Environ(), p.Env...), followKey+"=1")
 	if os.Getenv("GOMAXPROCS") == "" && c.Threads > 0 {
 		cmd.Env = append(cmd.Env, "GOMAXPROCS="+strconv.Itoa(c.Threads))
-	}
-	if runtime.GOOS != "windows" { // which has no signals
-		cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	}
 	const patience = 10 * time.Second // after an interrupt
 	cmd.WaitDelay = patience

@@ -9,7 +9,10 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
+
+	"onnxquant/internal/process"
 )
 
 // Score is a program of the user that judges a model. Command is a line for the shell, in which {} stands for the path of
@@ -117,6 +120,11 @@ type printed struct{ stdout, stderr []byte }
 // grace is the time that a program has to clean up when it is told to end.
 const grace = 5 * time.Second
 
+// grouped is a command that the end of the context ends with all that it started: first with SIGTERM; what is left is killed by run.
+func grouped(ctx context.Context, path string, args ...string) *exec.Cmd {
+	return process.Grouped(ctx, syscall.SIGTERM, path, args...)
+}
+
 // run runs a command of grouped, and ends all that it started, also if this process is killed.
 func run(ctx context.Context, cmd *exec.Cmd) (printed, error) {
 	var stdout, stderr tail
@@ -124,9 +132,9 @@ func run(ctx context.Context, cmd *exec.Cmd) (printed, error) {
 	if err := cmd.Start(); err != nil {
 		return printed{}, err
 	}
-	wait := follow(cmd)
+	wait := process.Follow(cmd)
 	err := cmd.Wait()
-	killGroup(cmd)
+	process.KillGroup(cmd)
 	wait()
 	return printed{stdout, stderr}, err
 }

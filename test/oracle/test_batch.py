@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -47,6 +48,15 @@ def command(folder, out, *args):
     return [BINARY, "batch", "--quiet", "--attest", *args, folder / "jobs.jsonl", out, "--", "--block", "32"]
 
 
+def kill_all(pid):
+    """Kills a batch and its conversions, which have process groups of their own."""
+    os.kill(pid, signal.SIGSTOP)  # it starts no other
+    for children in Path("/proc", str(pid), "task").glob("*/children"):
+        for child in children.read_text().split():
+            os.kill(int(child), signal.SIGKILL)
+    os.kill(pid, signal.SIGKILL)
+
+
 def with_kills(folder, out, args, shards, kills, rng, most):
     """Runs the shards at the same time, and kills one of them again and again, with its conversions or without."""
     def start(i):
@@ -61,7 +71,7 @@ def with_kills(folder, out, args, shards, kills, rng, most):
         if p.poll() is None:
             in_work += 1
             if n % 2:
-                os.killpg(p.pid, signal.SIGKILL)
+                kill_all(p.pid)
             else:
                 p.kill()  # its conversions have to notice
         p.communicate()

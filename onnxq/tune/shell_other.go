@@ -8,15 +8,6 @@ import (
 	"strings"
 )
 
-// grouped is a command that the end of the context kills.
-func grouped(ctx context.Context, path string, args ...string) *exec.Cmd {
-	return exec.CommandContext(ctx, path, args...)
-}
-
-func killGroup(*exec.Cmd) {}
-
-func follow(*exec.Cmd) (wait func()) { return func() {} }
-
 // shell is a command without a shell: words are separated by spaces.
 func shell(ctx context.Context, command, path string) *exec.Cmd {
 	words := strings.Fields(withPath(command, "{}"))
