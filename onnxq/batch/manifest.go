@@ -116,7 +116,10 @@ func eachRecord(r io.Reader, f func(r *Record)) error {
 }
 
 // manifest is a manifest to which records are added.
-type manifest struct{ f *os.File }
+type manifest struct {
+	f   *os.File
+	end int64 // of the last whole line
+}
 
 // openManifest opens a manifest, and removes a last line that a crash cut short.
 func openManifest(path string) (*manifest, error) {
@@ -128,14 +131,11 @@ func openManifest(path string) (*manifest, error) {
 	if err == nil {
 		err = f.Truncate(end)
 	}
-	if err == nil {
-		_, err = f.Seek(end, io.SeekStart)
-	}
 	if err != nil {
 		f.Close()
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return &manifest{f}, nil
+	return &manifest{f, end}, nil
 }
 
 // wholeLines returns the length of a file up to the end of its last line.
@@ -158,16 +158,22 @@ func wholeLines(f *os.File) (int64, error) {
 	return 0, nil
 }
 
-// add writes a record, which is on the disk when add returns.
+// add writes a record, which is on the disk when add returns. After an error nothing is left of it, as on a full disk, so that
+// a later record is a line of its own.
 func (m *manifest) add(r *Record) error {
 	line, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
-	if _, err := m.f.Write(append(line, '\n')); err != nil {
-		return fmt.Errorf("%s: %w", m.f.Name(), msg.Cause(err))
+	n, err := m.f.WriteAt(append(line, '\n'), m.end)
+	if err == nil {
+		err = m.f.Sync()
 	}
-	return m.f.Sync()
+	if err != nil {
+		return errors.Join(fmt.Errorf("%s: %w", m.f.Name(), msg.Cause(err)), m.f.Truncate(m.end))
+	}
+	m.end += int64(n)
+	return nil
 }
 
 // String describes an output in a line.
