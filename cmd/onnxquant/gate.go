@@ -13,6 +13,7 @@ import (
 	"onnxquant/internal/cli"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/attest"
+	"onnxquant/onnxq/checkpoint"
 	"onnxquant/onnxq/verify"
 )
 
@@ -130,6 +131,14 @@ func (f *convertFlags) statement(ctx context.Context, fs *pflag.FlagSet, in stri
 
 // dataFiles lists the files and folders besides the model that the flags name and the output depends on.
 func (f *convertFlags) dataFiles() []string {
-	names := slices.Concat(f.paths, f.weightsFrom, []string{f.names, f.imatrix, f.precisionInfo, f.ranges})
+	var weights []string
+	for _, path := range f.weightsFrom {
+		files, err := checkpoint.Files(path)
+		if err != nil {
+			files = []string{path} // the conversion fails, by name
+		}
+		weights = append(weights, files...)
+	}
+	names := slices.Concat(f.paths, weights, []string{f.names, f.imatrix, f.precisionInfo, f.ranges})
 	return slices.DeleteFunc(names, func(name string) bool { return name == "" || strings.EqualFold(name, "self") })
 }

@@ -25,6 +25,15 @@ type config struct {
 // mostConfig bounds the size of such a file.
 const mostConfig = 8 << 20
 
+// configs are the names of these files.
+var configs = []string{"config.json", "quantize_config.json"}
+
+// isConfig reports whether there is such a file.
+func isConfig(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular() && info.Size() <= mostConfig
+}
+
 // readConfig reads config.json and quantize_config.json of a folder. Files that are missing say nothing.
 func readConfig(folder string) (c config, err error) {
 	var whole struct {
@@ -33,9 +42,9 @@ func readConfig(folder string) (c config, err error) {
 		MLX          *config `json:"quantization"`
 	}
 	var own *config
-	for name, to := range map[string]any{"config.json": &whole, "quantize_config.json": &own} {
+	for name, to := range map[string]any{configs[0]: &whole, configs[1]: &own} {
 		path := filepath.Join(folder, name)
-		if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() || info.Size() > mostConfig {
+		if !isConfig(path) {
 			continue
 		}
 		text, err := os.ReadFile(path)

@@ -31,7 +31,7 @@ func Read(m *onnxq.Model, path string, names *rules.Names) (*Weights, error) {
 	if err := m.Opened(); err != nil {
 		return nil, err
 	}
-	paths, err := filesOf(path)
+	_, paths, err := filesOf(path)
 	if err != nil {
 		return nil, err
 	}
@@ -62,6 +62,26 @@ func Read(m *onnxq.Model, path string, names *rules.Names) (*Weights, error) {
 	return w, err
 }
 
+// Files lists the files that Read reads at path: an index, the files of weights, and the JSON files beside them.
+func Files(path string) ([]string, error) {
+	index, paths, err := filesOf(path)
+	switch {
+	case err != nil:
+		return nil, err
+	case paths == nil:
+		return []string{path}, nil
+	case index != "":
+		paths = append([]string{index}, paths...)
+	}
+	folder := filepath.Dir(paths[0])
+	for _, name := range configs {
+		if file := filepath.Join(folder, name); isConfig(file) {
+			paths = append(paths, file)
+		}
+	}
+	return paths, nil
+}
+
 const (
 	extension  = ".safetensors"
 	indexEnd   = ".safetensors.index.json"
@@ -69,29 +89,31 @@ const (
 	mostShards = 10_000
 )
 
-// filesOf lists the safetensors files at path; nil if it is another file.
-func filesOf(path string) ([]string, error) {
+// filesOf lists the safetensors files at path; nil if it is another file. index is the file that names them; "": there is none.
+func filesOf(path string) (index string, list []string, err error) {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("%s: there is no such file or folder of weights", path)
+		return "", nil, fmt.Errorf("%s: there is no such file or folder of weights", path)
 	case err != nil:
-		return nil, err
+		return "", nil, err
 	case strings.HasSuffix(path, indexEnd):
-		return shards(path)
+		list, err = shards(path)
+		return path, list, err
 	case strings.HasSuffix(path, extension):
-		return []string{path}, nil
+		return "", []string{path}, nil
 	case !info.IsDir():
-		return nil, nil
+		return "", nil, nil
 	}
 	if indexes, _ := filepath.Glob(filepath.Join(escaped(path), "*"+indexEnd)); len(indexes) == 1 {
-		return shards(indexes[0])
+		list, err = shards(indexes[0])
+		return indexes[0], list, err
 	}
-	list, _ := filepath.Glob(filepath.Join(escaped(path), "*"+extension))
+	list, _ = filepath.Glob(filepath.Join(escaped(path), "*"+extension))
 	if len(list) == 0 {
-		return nil, fmt.Errorf("%s: the folder has no %s files", path, extension)
+		return "", nil, fmt.Errorf("%s: the folder has no %s files", path, extension)
 	}
-	return list, nil
+	return "", list, nil
 }
 
 // escaped is a path without wildcards of Glob.

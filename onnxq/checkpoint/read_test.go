@@ -300,3 +300,29 @@ func TestReadRefuses(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// Files are those that Read opens: also the shards of an index, and what lies beside them and says how to read them.
+func TestFiles(t *testing.T) {
+	folder := t.TempDir()
+	for name, text := range map[string]string{
+		"model.safetensors.index.json": `{"weight_map": {"a": "2.safetensors", "b": "1.safetensors", "c": "2.safetensors"}}`,
+		"1.safetensors":                "", "2.safetensors": "", "3.safetensors": "", "config.json": "{}", "tokenizer.json": "{}", "w.gguf": "",
+	} {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sharded := "model.safetensors.index.json 1.safetensors 2.safetensors config.json"
+	for name, want := range map[string]string{"model.safetensors.index.json": sharded, "": sharded, "3.safetensors": "3.safetensors config.json", "w.gguf": "w.gguf"} {
+		files, err := checkpoint.Files(filepath.Join(folder, name))
+		for i := range files {
+			files[i] = filepath.Base(files[i])
+		}
+		if got := strings.Join(files, " "); err != nil || got != want {
+			t.Errorf("%s: %s, %v, want %s", name, got, err, want)
+		}
+	}
+	if _, err := checkpoint.Files(filepath.Join(folder, "none")); err == nil {
+		t.Error("no error")
+	}
+}
