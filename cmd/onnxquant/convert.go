@@ -193,6 +193,9 @@ func (f *convertFlags) ofFolder(ctx context.Context, c *cli.Console, args []stri
 
 // ofModel checks the flags and converts one model.
 func (f *convertFlags) ofModel(ctx context.Context, c *cli.Console, fs *pflag.FlagSet, args []string, in, out string) (err error) {
+	if err := f.note(in); err != nil {
+		return err
+	}
 	if err := f.complete(fs, in, out); err != nil {
 		return err
 	}
@@ -354,7 +357,7 @@ func (f *convertFlags) convert(ctx context.Context, c *cli.Console, start time.T
 	if f.judged != nil && !f.quiet {
 		cli.PrintFacts(c.Stderr, []cli.Fact{{Label: "verdict", Text: fmt.Sprintf("%s: %s", f.judged.Verdict, strings.Join(f.judged.Reasons, "; "))}})
 	}
-	if err := f.statement(ctx, fs, in, made); err != nil {
+	if err := f.statement(ctx, fs, made); err != nil {
 		return err
 	}
 	if f.json {

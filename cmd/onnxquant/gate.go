@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -22,6 +23,8 @@ type gateFlags struct {
 	gate   verify.Verdict // "": not judged
 	attest string
 	judged *verify.Judged // what the gate found
+
+	model, material []before // for the statement: the files of IN, and data
 }
 
 func (f *gateFlags) define(fs *pflag.FlagSet) {
@@ -98,8 +101,54 @@ func (f *convertFlags) refused(c *cli.Console, err error) error {
 	return cli.ErrPoor
 }
 
+// before is a file as it was before a conversion; info is nil if it was not there.
+type before struct {
+	path string
+	info os.FileInfo
+}
+
+func asBefore(paths []string) (files []before) {
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		if err != nil {
+			info = nil // the conversion fails, by name
+		}
+		files = append(files, before{path, info})
+	}
+	return files
+}
+
+// note notes what goes into a conversion, before anything of it is read.
+func (f *convertFlags) note(in string) error {
+	if f.attest == "" {
+		return nil
+	}
+	data, err := attest.DataFiles(f.dataFiles())
+	f.model, f.material = asBefore(attest.ModelFiles(in)), asBefore(data)
+	return err
+}
+
+// hashSame reads files, and fails if one is not what it was before.
+func hashSame(ctx context.Context, files []before) (hashed []attest.File, err error) {
+	for _, was := range files {
+		file, err := attest.Hash(ctx, was.path)
+		if err != nil {
+			return nil, err
+		}
+		now, err := os.Stat(was.path)
+		if err != nil {
+			return nil, err
+		}
+		if was.info == nil || file.Bytes != was.info.Size() || !file.Modified.Equal(was.info.ModTime()) || !os.SameFile(was.info, now) {
+			return nil, fmt.Errorf("%s: the file changed while the model was converted; the output has no statement", was.path)
+		}
+		hashed = append(hashed, file)
+	}
+	return hashed, nil
+}
+
 // statement writes the statement of provenance.
-func (f *convertFlags) statement(ctx context.Context, fs *pflag.FlagSet, in string, made *onnxq.Report) (err error) {
+func (f *convertFlags) statement(ctx context.Context, fs *pflag.FlagSet, made *onnxq.Report) (err error) {
 	if f.attest == "" {
 		return nil
 	}
@@ -112,14 +161,10 @@ func (f *convertFlags) statement(ctx context.Context, fs *pflag.FlagSet, in stri
 	if m.Outputs, err = attest.HashAll(ctx, outputs); err != nil {
 		return err
 	}
-	if m.Model, err = attest.HashAll(ctx, attest.ModelFiles(in)); err != nil {
+	if m.Model, err = hashSame(ctx, f.model); err != nil {
 		return err
 	}
-	data, err := attest.DataFiles(f.dataFiles())
-	if err != nil {
-		return err
-	}
-	if m.Data, err = attest.HashAll(ctx, data); err != nil {
+	if m.Data, err = hashSame(ctx, f.material); err != nil {
 		return err
 	}
 	text, err := m.Statement()
