@@ -281,10 +281,10 @@ func TestRenamed(t *testing.T) {
 	}
 }
 
-// clear answers requests, which it records, in place of a network.
-type clear struct{ tokens []string }
+// unanswered denies requests, and records their tokens, in place of a network.
+type unanswered struct{ tokens []string }
 
-func (c *clear) RoundTrip(r *http.Request) (*http.Response, error) {
+func (c *unanswered) RoundTrip(r *http.Request) (*http.Response, error) {
 	c.tokens = append(c.tokens, r.Header.Get("Authorization"))
 	return &http.Response{StatusCode: http.StatusUnauthorized, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
 }
@@ -292,7 +292,7 @@ func (c *clear) RoundTrip(r *http.Request) (*http.Response, error) {
 // A mirror without encryption does not get the token, unless it is on this machine.
 func TestClearText(t *testing.T) {
 	for hub, want := range map[string]string{"http://mirror.example": "", "https://mirror.example": "Bearer " + secret, "http://127.0.0.1:8080": "Bearer " + secret, "http://localhost": "Bearer " + secret} {
-		var seen clear
+		var seen unanswered
 		c := &Client{Hub: hub, Token: secret, HTTP: &http.Client{Transport: &seen}, Tries: 1}
 		_, err := c.Stat(t.Context(), "hf://owner/name/m.onnx")
 		if len(seen.tokens) != 1 || seen.tokens[0] != want {
