@@ -92,8 +92,8 @@ formats, algorithms, mixes of formats, activations of 8 bits and float16, estima
 it converts, and makes only what promises most. The winner is judged on samples that the
 search never saw. Prints the command line that makes OUT again.`,
 		After: `Exit status: 0 OUT reaches the goal, also if the time was over or an interrupt ended the
-search; 1 nothing reaches it, or something failed; 2 wrong usage; 130 interrupted before
-anything was found.`,
+search, or --allow-fallback took what comes nearest; 1 nothing reaches it, or something
+failed; 2 wrong usage; 130 interrupted before anything was found.`,
 		Flags: func() *pflag.FlagSet { return new(tuneFlags).flagSet() },
 		Run:   runTune,
 	}

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"onnxquant/internal/commit"
 	"onnxquant/internal/run/execute/ort"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/bench"
@@ -128,6 +129,11 @@ func (s *search) open(ctx context.Context) (remove func(), err error) {
 	if err = m.Ready(ctx); err != nil {
 		return nil, err
 	}
+	if !s.opts.DryRun { // a search may take hours
+		if err = commit.Check(s.out, m.Graph().File, nil); err != nil {
+			return nil, err
+		}
+	}
 	if s.folder = s.opts.Work; s.folder == "" {
 		if s.folder, err = os.MkdirTemp("", "onnxquant-tune-"); err != nil {
 			return nil, err
@@ -187,6 +193,13 @@ func (s *search) judges(ctx context.Context) (err error) {
 	}
 	if text := s.goal.lost(s.result.Float, s.result.Float, s.lower); text != "" {
 		return fmt.Errorf("%w: %s itself has %s", ErrGoal, s.in, text)
+	}
+	if s.opts.Score != nil && s.opts.Score.Final != "" { // a command that fails is better known now
+		q, err := s.judge.Judge(ctx, s.in, true)
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.in, err)
+		}
+		s.result.FinalOf = &q
 	}
 	return nil
 }
