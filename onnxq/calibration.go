@@ -64,7 +64,7 @@ type Weights interface {
 	Gradient(i int, g []float32) error
 }
 
-// tuned adapts Gradients to package tune.
+// tuned adapts Gradients to package scaletune, as activations does for layerfit.
 type tuned struct{ Gradients }
 
 func (t tuned) Next(n int, w scaletune.Weights) (float64, error) { return t.Gradients.Next(n, w) }

@@ -83,7 +83,7 @@ func Read(r io.Reader, name string) (jobs []Job, err error) {
 		d := json.NewDecoder(bytes.NewReader(line))
 		d.DisallowUnknownFields()
 		if err := d.Decode(&job); err != nil {
-			return nil, fmt.Errorf("%s: %w", job.place, err)
+			return nil, fmt.Errorf("%s: want a JSON object with in, out and options: %w", job.place, err)
 		}
 		if _, err := d.Token(); err != io.EOF {
 			return nil, fmt.Errorf("%s: there is more than one object on the line", job.place)

@@ -94,7 +94,7 @@ func (o *Options) check() error {
 	case o.Make == nil:
 		return fmt.Errorf("%w: nothing makes the candidates: Make is nil", ErrOptions)
 	case o.Judge == nil && o.Score == nil && len(o.Data) == 0:
-		return fmt.Errorf("%w: nothing says what counts: give data, or a program that prints a score", ErrOptions)
+		return fmt.Errorf("%w: nothing says what counts: give data (--data), or a program that prints a score (--score)", ErrOptions)
 	case o.Judge == nil && o.Score == nil && g.MinScore != nil:
 		return fmt.Errorf("%w: a least score needs a program that prints a score", ErrOptions)
 	case g.MaxDrop != nil && o.Score == nil && g.MaxDrop.Amount > 1:
@@ -106,7 +106,7 @@ func (o *Options) check() error {
 	case g.Objective == Best && !g.Bounded():
 		return fmt.Errorf("%w: the best model needs a bound, of its size or its time: without one it is the float model", ErrOptions)
 	case g.Objective != Best && !g.limited():
-		return fmt.Errorf("%w: the goal needs a limit of what may be lost", ErrOptions)
+		return fmt.Errorf("%w: the goal needs a limit of what may be lost, such as --max-drop, --max-kl, --min-sqnr or --min-score", ErrOptions)
 	}
 	return nil
 }
