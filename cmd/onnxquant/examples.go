@@ -125,6 +125,7 @@ var examples = map[string]string{
 	"lower-is-better":            "--score ./eval.py --max-drop 0.5",
 	"tune max-drop":              "1% --calib data.npz",
 	"min-score":                  "0.9 --score ./eval.py",
+	"tune labels":                "label --calib data.npz --max-drop 1%",
 	"tune max-kl":                "0.01 --calib data.npz",
 	"tune min-sqnr":              "30 --calib data.npz",
 	"tune max-size":              "1MiB --calib data.npz --max-drop 1%",

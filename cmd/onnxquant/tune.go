@@ -40,6 +40,7 @@ func (f *tuneFlags) flagSet() *pflag.FlagSet {
 	fs.StringArrayVar(&o.Data, "calib", nil, "samples of inputs, `DATA` as --calib of a conversion takes them:\nhalf of them calibrate, the others choose and judge; may be\nrepeated")
 	cli.AlsoData(fs, "calib")
 	fs.Var(cli.Number[int]{Value: &o.Samples, Valid: func(n int) bool { return n >= 8 }, Want: "at least 8"}, "samples", fmt.Sprintf("how many samples are used in all (default %d)", tune.DefaultSamples))
+	fs.StringVar(&o.Labels, "labels", "", "`NAME` of an array of the data with the true class of each row:\nthe score is the accuracy, in percent")
 	fs.StringVar(&f.score.Command, "score", "", "`COMMAND` of your own that gets the path of a model, in place\nof {} or at its end, and whose last line is a number: higher is\nbetter")
 	fs.BoolVar(&f.score.LowerIsBetter, "lower-is-better", false, "a lower score is better")
 	fs.StringVar(&f.score.Final, "final-score", "", "`COMMAND` that judges the winner on data that --score does\nnot use")

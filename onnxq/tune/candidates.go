@@ -213,7 +213,7 @@ func (p *planner) static() {
 	flags := p.common(p.opts.Ops) // its own default has more operators
 	g := &p.opts.Goal
 	limits := []string{}
-	if p.opts.Score == nil && p.opts.Judge == nil {
+	if !p.opts.scored() {
 		limit := func(name string, v *float64) {
 			if v != nil {
 				limits = append(limits, name, strconv.FormatFloat(*v, 'g', -1, 64))

@@ -51,7 +51,7 @@ func (s *search) final(ctx context.Context, t *Trial) (ok bool, err error) {
 	if lost := s.goal.lost(float, q, s.lower); lost != "" {
 		t.Holds, t.Why = false, "on samples that the search never saw: "+lost
 		s.learn(t, false)
-		s.severe = refusedShare * s.severity(t)
+		s.severe[t.Kind] = refusedShare * s.severity(t)
 		return false, nil
 	}
 	s.result.Verdict = Reached
@@ -96,7 +96,7 @@ func (s *search) write(ctx context.Context, t *Trial) error {
 		return err
 	}
 	r := s.result
-	r.Output, r.Command, r.Winner = s.out, s.arguments(t.candidate, s.out), clone(t)
+	r.Output, r.Command, r.Winner = s.out, arguments(t.candidate.flags, s.in, s.out), clone(t)
 	if t.candidate.mix != nil {
 		if err := writePrecision(mix, t.candidate.mix); err != nil {
 			return err

@@ -22,8 +22,9 @@ type journal struct {
 
 // entry is a line.
 type entry struct {
-	Key   string `json:"key"`
-	Trial Trial  `json:"trial"`
+	Key     string  `json:"key"`
+	Trial   Trial   `json:"trial"`
+	Elapsed float64 `json:"elapsed"` // seconds of the search when the trial ended
 }
 
 const journalName = "trials.jsonl"
@@ -44,7 +45,7 @@ func openJournal(folder string, key ...string) (*journal, error) {
 	for lines.Scan() {
 		var e entry
 		if json.Unmarshal(lines.Bytes(), &e) == nil && e.Key == j.key {
-			e.Trial.Kept = true
+			e.Trial.Kept, e.Trial.elapsed = true, e.Elapsed
 			j.trials[flagsKey(e.Trial.Flags)] = e.Trial
 		}
 	}
@@ -61,7 +62,7 @@ func (j *journal) kept(flags []string) (Trial, bool) {
 
 // add writes a trial behind the others. A line that a crash cut ends first.
 func (j *journal) add(t Trial) error {
-	raw, err := json.Marshal(entry{j.key, t})
+	raw, err := json.Marshal(entry{j.key, t, t.elapsed})
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"time"
 
@@ -25,10 +26,16 @@ type outputs struct {
 	samples Samples
 	key     string
 	seconds float64 // of a run of the float model
+
+	labelled bool // the score is the accuracy
+	output   int  // that has the classes
 }
 
-// share has some samples, and the outputs of the float model for them.
-type share struct{ inputs, want [][]*execute.Tensor }
+// share has some samples, the outputs of the float model for them, and their labels, if they have any.
+type share struct {
+	inputs, want [][]*execute.Tensor
+	labels       [][]int64
+}
 
 // mostKept bounds the samples and outputs that are kept.
 const mostKept = 512 << 20
@@ -67,18 +74,29 @@ func newOutputs(ctx context.Context, in string, m *onnxq.Model, o *Options) (*ou
 	if len(j.names) == 0 {
 		return nil, fmt.Errorf("%s: no output of a floating-point type to compare; a program can print a score", in)
 	}
-	return j, j.run(ctx, in, data)
+	if err := j.run(ctx, in, data, o); err != nil || o.Labels == "" {
+		return j, err
+	}
+	j.labelled, j.key = true, j.key+" "+o.Labels
+	j.output, err = j.choice.classified()
+	return j, err
 }
 
 // run runs the float model on the samples that do not calibrate.
-func (j *outputs) run(ctx context.Context, in string, data *calibrate.Data) error {
+func (j *outputs) run(ctx context.Context, in string, data *calibrate.Data, o *Options) error {
 	session, err := j.engine.Open(ctx, in)
 	if err != nil {
 		return err
 	}
 	defer session.Close()
 	kept, number := 0, -1
+	label, stop := iter.Pull2(o.labels(data.Samples().Labels))
+	defer stop()
 	for inputs, err := range data.Samples().All() {
+		var classes []int64
+		if err == nil {
+			classes, err, _ = label()
+		}
 		if err == nil {
 			err = context.Cause(ctx)
 		}
@@ -109,7 +127,7 @@ func (j *outputs) run(ctx context.Context, in string, data *calibrate.Data) erro
 		if (number-j.samples.Calibration)%2 == 1 {
 			to = &j.final
 		}
-		to.inputs, to.want = append(to.inputs, inputs), append(to.want, want)
+		to.inputs, to.want, to.labels = append(to.inputs, inputs), append(to.want, want), append(to.labels, classes)
 	}
 	j.samples.Choice, j.samples.Final = len(j.choice.inputs), len(j.final.inputs)
 	if j.loss(j.choice.want, j.choice.want).Damage+j.loss(j.final.want, j.final.want).Damage != 0 {
@@ -140,7 +158,15 @@ func (j *outputs) Judge(ctx context.Context, path string, final bool) (q Quality
 	}
 	loss := j.loss(of.want, got)
 	writable(&loss)
-	return Quality{Loss: &loss}, nil
+	q.Loss = &loss
+	if j.labelled {
+		right, err := of.accuracy(got, j.output)
+		if err != nil {
+			return q, err
+		}
+		q.Score = &right
+	}
+	return q, nil
 }
 
 // writable replaces numbers that JSON does not have.

@@ -1,10 +1,13 @@
 package tune
 
 import (
+	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"html/template"
 	"io"
 	"math"
+	"path/filepath"
 	"strings"
 
 	"github.com/dustin/go-humanize"
@@ -45,6 +48,10 @@ type tick struct {
 
 type row struct {
 	ID, Class, Size, Loss, Time, Goal, Flags string
+
+	Command string       // that makes the same bytes again
+	Mix     template.URL // its precision_info, as a link; "": none
+	MixName string
 }
 
 // The picture of the page, in pixels.
@@ -78,7 +85,7 @@ func newPage(r *Result) *page {
 		if t.Frontier {
 			class += " frontier"
 		}
-		text := rowOf(t)
+		text := r.rowOf(t)
 		text.ID, text.Class = fmt.Sprintf("t%d", i), class
 		p.Rows = append(p.Rows, text)
 		if drawn(t) {
@@ -125,7 +132,7 @@ func shownLoss(t Trial) float64 {
 	return max(t.loss, 1e-6)
 }
 
-func rowOf(t Trial) row {
+func (result *Result) rowOf(t Trial) row {
 	r := row{Size: humanize.Comma(t.Bytes), Goal: "no: " + t.Why, Flags: strings.Join(t.Flags, " ")}
 	switch {
 	case t.Failed != "":
@@ -143,6 +150,13 @@ func rowOf(t Trial) row {
 	}
 	if t.Time != nil {
 		r.Time = fmt.Sprintf("%.2f", t.Time.Ratio)
+	}
+	if result.out != "" {
+		r.Command = commandLine(arguments(t.Flags, result.Input, result.out))
+	}
+	if t.candidate != nil && t.candidate.mix != nil {
+		raw, _ := json.MarshalIndent(t.candidate.mix, "", "  ")
+		r.Mix, r.MixName = template.URL("data:application/json;base64,"+base64.StdEncoding.EncodeToString(raw)), filepath.Base(mixPath(result.out))
 	}
 	return r
 }
@@ -168,7 +182,7 @@ svg { width: 100%; height: auto; } circle { fill: #8888; } .frontier circle { st
 <p>{{.Reason}}. The search ended because {{.Stopped}}.</p>
 {{with .Command}}<p>The same bytes again:</p><pre>{{.}}</pre>{{end}}
 {{with .Samples}}{{if .Calibration}}<p>Samples: {{.Calibration}} calibrated, {{.Choice}} chose, {{.Final}} judged at the end.</p>{{end}}{{end}}
-<p>{{with .Winner}}<b>Chosen</b> is the orange point{{end}}{{with .RunnerUp}}, the runner-up the green one{{end}}. Blue points keep the goal on the samples that choose; points with an edge are the frontier. A point leads to its row.</p>
+<p>{{with .Winner}}<b>Chosen</b> is the orange point{{end}}{{with .RunnerUp}}, the runner-up the green one{{end}}. Blue points keep the goal on the samples that choose; points with an edge are the frontier. A point leads to its row. Open the flags of a row for the command that makes its model, and for the file with its mix.</p>
 <svg viewBox="0 0 760 320" role="img" aria-label="size and loss of each trial">
 {{range .XTicks}}<text x="{{.At}}" y="290" text-anchor="middle">{{.Text}}</text>{{end}}
 {{range .YTicks}}<text x="50" y="{{.At}}" text-anchor="end">{{.Text}}</text>{{end}}
@@ -178,7 +192,7 @@ svg { width: 100%; height: auto; } circle { fill: #8888; } .frontier circle { st
 <table>
 <thead><tr><th>Bytes<th>Loss<th>Time of a run / IN<th>Goal<th>Flags</tr></thead>
 <tbody>
-{{range .Rows}}<tr id="{{.ID}}" class="{{.Class}}"><td class="n">{{.Size}}<td>{{.Loss}}<td class="n">{{.Time}}<td>{{.Goal}}<td><code>{{.Flags}}</code></tr>
+{{range .Rows}}<tr id="{{.ID}}" class="{{.Class}}"><td class="n">{{.Size}}<td>{{.Loss}}<td class="n">{{.Time}}<td>{{.Goal}}<td><details><summary><code>{{.Flags}}</code></summary>{{with .Command}}<pre>{{.}}</pre>{{end}}{{if .Mix}}<a href="{{.Mix}}" download="{{.MixName}}">{{.MixName}}</a>{{end}}</details></tr>
 {{end}}</tbody>
 </table>
 </body>

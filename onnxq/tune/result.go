@@ -32,6 +32,8 @@ type Result struct {
 
 	Stopped string  `json:"stopped"` // why the search ended
 	Seconds float64 `json:"seconds"`
+
+	out string // that was asked for
 }
 
 // Verdict says whether the goal is reached.
@@ -75,6 +77,7 @@ type Trial struct {
 	Kept     bool    `json:"kept"`     // the result is of an earlier search
 
 	loss      float64 // see lossOf
+	elapsed   float64 // seconds of the search when it ended
 	candidate *candidate
 }
 

@@ -37,7 +37,9 @@ type search struct {
 	result  *Result
 	library bool // ONNX Runtime is there
 
-	severe float64 // severity from which trials do not count, for the final samples refused one; 0: none
+	earlier float64 // seconds of an earlier search
+
+	severe map[Kind]float64 // severity from which trials do not count, for the final samples refused one
 
 	resorts int // see resort
 	untried []*candidate
@@ -59,8 +61,8 @@ func Search(ctx context.Context, in, out string, opts Options) (*Result, error) 
 	}
 	opts.Goal.Objective = cmp.Or(opts.Goal.Objective, Smallest)
 	s := &search{in: in, out: out, opts: &opts, goal: &opts.Goal, start: time.Now(),
-		off: map[string][]float64{}, took: map[string][]float64{}, speeds: map[string][]float64{}}
-	s.result = &Result{Goal: opts.Goal, Input: in, Trials: []Trial{}}
+		severe: map[Kind]float64{}, off: map[string][]float64{}, took: map[string][]float64{}, speeds: map[string][]float64{}}
+	s.result = &Result{Goal: opts.Goal, Input: in, Trials: []Trial{}, out: out}
 	s.lower = opts.Score != nil && opts.Score.LowerIsBetter
 	if opts.Budget > 0 {
 		s.end = s.start.Add(opts.Budget)
@@ -96,8 +98,8 @@ func (s *search) progress(stage string, done, n int) {
 func (s *search) finished() *Result {
 	r := s.result
 	for _, t := range s.trials {
-		if t.Holds && s.severe > 0 && s.severity(t) >= s.severe {
-			t.Holds, t.Why = false, "it loses about as much as one that the final samples refused"
+		if t.Holds && s.doubtful(t) {
+			t.Holds, t.Why = false, "it loses about as much as one like it that the final samples refused"
 		}
 		r.Trials = append(r.Trials, *t)
 	}
@@ -341,10 +343,13 @@ func (s *search) worthwhile(c *candidate) bool {
 	const least, doubled = 0.004, 0.05
 	enough := least
 	if len(s.trials) > 0 {
-		enough = max(least, doubled*s.cost(c)/time.Since(s.start).Seconds())
+		enough = max(least, doubled*s.cost(c)/s.elapsed())
 	}
 	return s.promise(c).value >= enough
 }
+
+// elapsed is the time of the search in seconds, with that of the earlier search that it goes on from.
+func (s *search) elapsed() float64 { return s.earlier + time.Since(s.start).Seconds() }
 
 // resort puts the likeliest candidate first, a few times, if nothing reaches the goal: the estimates may be wrong.
 func (s *search) resort() bool {
@@ -397,8 +402,8 @@ func (s *search) promise(c *candidate) (p promise) {
 		if c.limited {
 			p.chance = max(p.chance, 0.6) // its conversion holds the limits, on other samples
 		}
-		if s.severe > 0 {
-			p.chance *= normal((logOf(s.severe) - logOf(loss)) / spread)
+		if severe := s.severe[c.kind]; severe > 0 {
+			p.chance *= normal((logOf(severe) - logOf(loss)) / spread)
 		}
 	}
 	if s.goal.MaxSize > 0 && c.bytes > s.goal.MaxSize {
@@ -514,11 +519,16 @@ func (s *search) severity(t *Trial) float64 {
 	return loss
 }
 
-// ranked lists the trials that reach the goal, the best first, without those that lose about as much as one that the final
-// samples refused.
+// doubtful reports whether a trial loses about as much as one of its kind that the final samples refused.
+func (s *search) doubtful(t *Trial) bool {
+	severe := s.severe[t.Kind]
+	return severe > 0 && s.severity(t) >= severe
+}
+
+// ranked lists the trials that reach the goal, the best first, without doubtful ones.
 func (s *search) ranked() (list []*Trial) {
 	for _, t := range s.trials {
-		if t.Holds && (s.severe == 0 || s.severity(t) < s.severe) {
+		if t.Holds && !s.doubtful(t) {
 			list = append(list, t)
 		}
 	}
@@ -633,7 +643,10 @@ func (s *search) settle(ctx context.Context, t *Trial) error {
 	s.took[c.class] = append(s.took[c.class], t.Seconds)
 	s.units = append(s.units, t.Seconds/c.cost)
 	s.trials = append(s.trials, t)
-	if !t.Kept {
+	if t.Kept {
+		s.earlier += max(t.elapsed-s.elapsed(), 0)
+	} else {
+		t.elapsed = s.elapsed()
 		if err := s.journal.add(*t); err != nil {
 			return err
 		}
@@ -680,7 +693,7 @@ func (s *search) clock(ctx context.Context, t *Trial) error {
 
 // bench measures models beside the float model.
 func (s *search) bench(ctx context.Context, paths ...string) (times []*Time, err error) {
-	each := 600 * time.Millisecond
+	each := 250 * time.Millisecond
 	if s.goal.needsTime() {
 		each = 1500 * time.Millisecond
 	}
@@ -713,7 +726,7 @@ func (s *search) make(ctx context.Context, c *candidate) (path string, err error
 			return "", err
 		}
 	}
-	return path, s.opts.Make(ctx, append([]string{"--quiet"}, s.arguments(c, path)...))
+	return path, s.opts.Make(ctx, append([]string{"--quiet"}, arguments(c.flags, s.in, path)...))
 }
 
 // made makes a candidate again if its file is not there.
@@ -726,14 +739,14 @@ func (s *search) made(ctx context.Context, t *Trial) (string, error) {
 }
 
 // arguments are those of the command that makes a candidate. They read its precision_info beside the output.
-func (s *search) arguments(c *candidate, out string) []string {
-	flags := slices.Clone(c.flags)
+func arguments(flags []string, in, out string) []string {
+	flags = slices.Clone(flags)
 	for i, flag := range flags {
 		if strings.HasPrefix(flag, mixMark) {
 			flags[i] = mixPath(out)
 		}
 	}
-	return append(flags, s.in, out)
+	return append(flags, in, out)
 }
 
 // tidy removes the files of all candidates but the two best.

@@ -46,6 +46,7 @@ type Options struct {
 
 	Data    []string // files and folders with samples, as in package onnxq/calibrate; or empty, with Score or Judge
 	Samples int      // that are used of Data, in all; 0: DefaultSamples
+	Labels  string   // array of Data with the true class of each row: the score is the accuracy, in percent; "": none
 	Library string   // ONNX Runtime's shared library; "": search the usual places
 
 	Score   *Score // the user's program; nil: the outputs are compared
@@ -87,6 +88,9 @@ var ErrGoal = errors.New("the goal is not reached")
 // ErrOptions is wrapped by errors about options that are missing or contradict each other.
 var ErrOptions = errors.New("the goal cannot be judged")
 
+// scored reports whether models have a score.
+func (o *Options) scored() bool { return o.Judge != nil || o.Score != nil || o.Labels != "" }
+
 // check returns an error about contradictory options.
 func (o *Options) check() error {
 	g := &o.Goal
@@ -95,9 +99,13 @@ func (o *Options) check() error {
 		return fmt.Errorf("%w: nothing makes the candidates: Make is nil", ErrOptions)
 	case o.Judge == nil && o.Score == nil && len(o.Data) == 0:
 		return fmt.Errorf("%w: nothing says what counts: give data (--data), or a program that prints a score (--score)", ErrOptions)
-	case o.Judge == nil && o.Score == nil && g.MinScore != nil:
-		return fmt.Errorf("%w: a least score needs a program that prints a score", ErrOptions)
-	case g.MaxDrop != nil && o.Score == nil && g.MaxDrop.Amount > 1:
+	case o.Labels != "" && (o.Score != nil || o.Judge != nil):
+		return fmt.Errorf("%w: labels and a score program both say what counts: give one of them", ErrOptions)
+	case o.Labels != "" && len(o.Data) == 0:
+		return fmt.Errorf("%w: labels are an array of the data: give them (--data)", ErrOptions)
+	case !o.scored() && g.MinScore != nil:
+		return fmt.Errorf("%w: a least score needs labels, or a program that prints a score", ErrOptions)
+	case g.MaxDrop != nil && !o.scored() && g.MaxDrop.Amount > 1:
 		return fmt.Errorf("%w: a drop of %g of decisions is no share, such as 1%%", ErrOptions, g.MaxDrop.Amount)
 	case o.Score != nil && (quoted(o.Score.Command) || quoted(o.Score.Final)):
 		return fmt.Errorf("%w: {} in a score command stands for a path that is quoted already; leave out the quotes around it", ErrOptions)
@@ -133,9 +141,11 @@ func Program(path string, name ...string) Maker {
 }
 
 // CommandLine is the command line of onnxquant that makes the output of a trial.
-func (r *Result) CommandLine() string {
+func (r *Result) CommandLine() string { return commandLine(r.Command) }
+
+func commandLine(arguments []string) string {
 	words := []string{"onnxquant"}
-	for _, arg := range r.Command {
+	for _, arg := range arguments {
 		words = append(words, msg.ShellQuoted(arg))
 	}
 	return strings.Join(words, " ")

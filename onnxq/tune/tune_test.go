@@ -149,7 +149,7 @@ func TestResume(t *testing.T) {
 	if err != nil || strings.Count(string(raw), "\n") != made {
 		t.Fatalf("%v, %d candidates, journal %s", err, made, raw)
 	}
-	if err := os.WriteFile(journal, raw[:len(raw)-5], 0o666); err != nil { // a crash cut the last line
+	if err := os.WriteFile(journal, append(raw, raw[:len(raw)/made/2]...), 0o666); err != nil { // a crash cut the last line
 		t.Fatal(err)
 	}
 	c.made = 0
@@ -157,7 +157,7 @@ func TestResume(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.made > 2 || !slices.Equal(first.Command, again.Command) {
+	if c.made > 1 || !slices.Equal(first.Command, again.Command) {
 		t.Errorf("%d of %d candidates were made again; %s, first %s", c.made, made, again.CommandLine(), first.CommandLine())
 	}
 }

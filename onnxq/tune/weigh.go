@@ -15,6 +15,8 @@ const (
 	mostWeighing = 0.15 // of the budget
 	weighing     = 90.0 // seconds, without a budget
 	weighSamples = 8
+	quick        = 2.0 // seconds for more samples: mixes that few samples choose fit others badly
+	quickSamples = 64
 )
 
 // weigh measures what each weight in each format does to the outputs, or without data its error, for estimates and mixes.
@@ -68,7 +70,9 @@ func (s *search) affordable() (int, error) {
 	if s.opts.Budget > 0 {
 		seconds = mostWeighing * s.opts.Budget.Seconds()
 	}
-	n := min(int(seconds/max(s.outputs.seconds*float64(weights*len(formats)), 1e-9)), weighSamples, s.outputs.samples.Calibration)
+	each := max(s.outputs.seconds*float64(weights*len(formats)), 1e-9)
+	n := max(min(int(seconds/each), weighSamples), min(int(min(seconds, quick)/each), quickSamples))
+	n = min(n, s.outputs.samples.Calibration)
 	if n < 2 {
 		return 0, nil
 	}

@@ -98,6 +98,27 @@ print("score:", 100 * float((classes(sys.argv[1]) == classes("in.onnx")).mean())
     assert all("no such models here" in t["failed"] for t in found["trials"] if t["kind"] == "dynamic")
 
 
+def test_labels(given):
+    """Accuracy on labels in the data, some of which the float model gets wrong."""
+    folder, x = given
+    float_classes = session(folder / "in.onnx").run(None, {"x": x})[0].argmax(-1)
+    labels = np.where(np.arange(len(x)) % 5 == 4, (float_classes + 1) % 10, float_classes)
+    np.savez(folder / "data.npz", x=x, label=labels)
+    found = result(tune(folder, "--data", "data.npz", "--labels", "label", "--max-drop", "7", "--json", "--report", "page.html"))
+
+    def accuracy(name, rows):
+        return 100 * (session(folder / name).run(None, {"x": x[rows]})[0].argmax(-1) == labels[rows]).mean()
+
+    choice, final = slice(32, None, 2), slice(33, None, 2)
+    assert found["verdict"] == "reached"
+    assert found["float"]["score"] == pytest.approx(accuracy("in.onnx", choice)) and found["float"]["score"] < 95
+    assert found["winner"]["quality"]["score"] == pytest.approx(accuracy("out.onnx", choice)) and found["final"]["score"] == pytest.approx(accuracy("out.onnx", final))
+    assert accuracy("out.onnx", final) >= accuracy("in.onnx", final) - 7
+    assert "onnxquant --target" in (folder / "page.html").read_text() or "onnxquant --ops" in (folder / "page.html").read_text()
+    done = tune(folder, "--data", "data.npz", "--labels", "classes", "--max-drop", "7")
+    assert done.status == 1 and 'there is no array of labels "classes"' in done.stderr
+
+
 def test_interrupt_keeps_the_best(given):
     folder, _ = given
     (folder / "slow.sh").write_text('sleep 2; echo $$ >>pids; wc -c <"$1"\n')

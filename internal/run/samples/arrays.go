@@ -20,6 +20,8 @@ type arrays struct {
 	model   *model
 	columns [][]*array // by the order of inputs
 	taken   []string   // arrays that are used for an input with another name, for warnings
+	others  []*array   // named after no input or output; see Labels
+	path    string     // of the first file
 	n       int        // samples
 }
 
@@ -38,8 +40,7 @@ type array struct {
 // newArrays finds the samples of files with arrays. With whole, arrays that all fit their inputs as
 // they are make one sample.
 func newArrays(m *model, paths []string, whole bool) (*arrays, error) {
-	a := &arrays{model: m, columns: make([][]*array, len(m.inputs))}
-	var rest []*array
+	a := &arrays{model: m, columns: make([][]*array, len(m.inputs)), path: paths[0]}
 	for _, path := range paths {
 		found, err := list(path)
 		if err != nil {
@@ -49,11 +50,11 @@ func newArrays(m *model, paths []string, whole bool) (*arrays, error) {
 			if i := m.inputOf(x); i >= 0 {
 				a.columns[i] = append(a.columns[i], x)
 			} else if !slices.Contains(m.outputs, x.name) {
-				rest = append(rest, x)
+				a.others = append(a.others, x)
 			}
 		}
 	}
-	if err := a.assign(rest); err != nil {
+	if err := a.assign(a.others); err != nil {
 		return nil, err
 	}
 	if whole && a.whole() {

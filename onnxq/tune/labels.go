@@ -1,0 +1,65 @@
+package tune
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+
+	"onnxquant/internal/run/execute"
+)
+
+// classesOf is the number of elements along the last axis.
+func classesOf(t *execute.Tensor) int {
+	if len(t.Dims) == 0 {
+		return 1
+	}
+	return int(t.Dims[len(t.Dims)-1])
+}
+
+// classified returns the first output of a model that has a row of classes for each label.
+func (s *share) classified() (int, error) {
+	if len(s.want) > 0 {
+		for k, t := range s.want[0] {
+			if n := classesOf(t); n >= 2 && t.Len() == n*len(s.labels[0]) {
+				return k, nil
+			}
+		}
+	}
+	return 0, errors.New("no output has a row of two or more classes for each label; --score takes a program for other tasks")
+}
+
+// accuracy is the share of rows of output k, in percent, whose largest element is that of the label.
+func (s *share) accuracy(got [][]*execute.Tensor, k int) (float64, error) {
+	rows, right := 0, 0
+	for i, outputs := range got {
+		n, x := classesOf(outputs[k]), outputs[k].Float64s()
+		if len(x) != n*len(s.labels[i]) || n == 0 {
+			return 0, fmt.Errorf("an output of shape %v for %d labels", outputs[k].Dims, len(s.labels[i]))
+		}
+		for j, label := range s.labels[i] {
+			row := x[j*n : (j+1)*n]
+			if label < 0 || label >= int64(n) {
+				return 0, fmt.Errorf("label %d is none of %d classes", label, n)
+			}
+			if rows++; int64(slices.Index(row, slices.Max(row))) == label {
+				right++
+			}
+		}
+	}
+	return 100 * float64(right) / float64(rows), nil
+}
+
+// noLabels are the labels of data without any.
+func noLabels(yield func([]int64, error) bool) {
+	for yield(nil, nil) {
+	}
+}
+
+// labels are the labels of all samples, in order.
+func (o *Options) labels(of func(name string) iter.Seq2[[]int64, error]) iter.Seq2[[]int64, error] {
+	if o.Labels == "" {
+		return noLabels
+	}
+	return of(o.Labels)
+}
