@@ -32,24 +32,31 @@ const journalName = "trials.jsonl"
 func openJournal(folder string, key ...string) (*journal, error) {
 	sum := sha256.Sum256([]byte(strings.Join(key, "\x00")))
 	j := &journal{path: filepath.Join(folder, journalName), key: hex.EncodeToString(sum[:16]), trials: map[string]Trial{}}
-	f, err := os.Open(j.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return j, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
+	return j, eachLine(j.path, func(raw []byte) {
 		var e entry
-		if json.Unmarshal(lines.Bytes(), &e) == nil && e.Key == j.key {
+		if json.Unmarshal(raw, &e) == nil && e.Key == j.key {
 			e.Trial.Kept, e.Trial.elapsed = true, e.Elapsed
 			j.trials[flagsKey(e.Trial.Flags)] = e.Trial
 		}
+	})
+}
+
+// eachLine reads the lines of a file, which may be missing.
+func eachLine(path string, do func(raw []byte)) error {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
 	}
-	return j, lines.Err()
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 64<<20)
+	for lines.Scan() {
+		do(lines.Bytes())
+	}
+	return lines.Err()
 }
 
 func flagsKey(flags []string) string { return strings.Join(flags, "\x00") }
@@ -60,14 +67,19 @@ func (j *journal) kept(flags []string) (Trial, bool) {
 	return t, ok && t.Failed == ""
 }
 
-// add writes a trial behind the others. A line that a crash cut ends first.
+// add writes a trial behind the others.
 func (j *journal) add(t Trial) error {
-	raw, err := json.Marshal(entry{j.key, t, t.elapsed})
+	j.trials[flagsKey(t.Flags)] = t
+	return appendLine(j.path, entry{j.key, t, t.elapsed})
+}
+
+// appendLine writes a line of JSON at the end of a file. A line that a crash cut ends first.
+func appendLine(path string, v any) error {
+	raw, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
-	j.trials[flagsKey(t.Flags)] = t
-	f, err := os.OpenFile(j.path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o666)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o666)
 	if err != nil {
 		return err
 	}

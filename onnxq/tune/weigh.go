@@ -25,9 +25,15 @@ func (s *search) weigh(ctx context.Context) (*analyze.Mixes, error) {
 	opts := analyze.Options{Options: p.options(), Candidates: formats}
 	opts.Progress = func(done, total int64) { s.progress("weighing", int(done*100/max(total, 1)), 100) }
 	if s.outputs != nil {
-		n, err := s.affordable()
+		kept, err := openWeighed(s.folder, append([]string{s.journal.key}, p.common(p.ops())...)...)
 		if err != nil {
 			return nil, err
+		}
+		n := kept.samples
+		if n == 0 {
+			if n, err = s.affordable(); err != nil {
+				return nil, err
+			}
 		}
 		if n > 0 {
 			data := calibrate.Options{Data: s.opts.Data, Samples: n, Library: s.opts.Library, Progress: func(stage string, done, total int) { s.progress("weighing", done, total) }}
@@ -36,7 +42,8 @@ func (s *search) weigh(ctx context.Context) (*analyze.Mixes, error) {
 				return nil, err
 			}
 			defer open.Close()
-			opts.Damage, opts.Progress = open, nil
+			kept.Damage, kept.samples = open, n
+			opts.Damage, opts.Progress = kept, nil
 		} else {
 			s.note("the formats of weights were weighed by their errors, for runs of the model take too long")
 		}
