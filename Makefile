@@ -27,17 +27,18 @@ GOLDEN := $(wildcard ../shared/golden)
 NUMBERS := ./internal/kernels ./internal/blocks ./formats/... ./int4 ./nvfp4 ./calib ./quality ./quantutil \
 	./internal/packing ./internal/lazy ./internal/quantize
 
-.PHONY: activations tune-grid random-static fold fold-tasks verdicts honest help build test test-long test-all check test-go test-go-long onnxgo plain cross corpus oracle oracle-long browser release release-test module costs speed bench-agrees actionlint workflows site checksums fusion kernels kernels-next accuracy coverage bench inference optypes proto consumers fuzz crash batch race audit architecture api go-licenses licenses check-licenses reproducible schemas man seeds clean
+.PHONY: activations tune-grid random-static fold fold-tasks verdicts honest help build test test-long test-all check test-go test-go-long onnxgo plain arm64 cross corpus oracle oracle-long browser release release-test module costs speed bench-agrees actionlint workflows site checksums fusion kernels kernels-next accuracy coverage bench inference optypes proto consumers fuzz crash batch race audit architecture api go-licenses licenses check-licenses reproducible schemas man seeds clean
 
 help:
 	@echo 'make build    bin/onnxquant, and bin/onnxquant-ort, with which verify runs ONNX Runtime'
 	@echo 'make test     check, test-go and oracle, in minutes'
 	@echo 'make test-long  what make test leaves out: long Go tests, onnxgo, plain, the rest of oracle, browser'
-	@echo 'make test-all make test and test-long with all settings, cross, fuzz, commands, crash, site and release-test, for maintainers'
+	@echo 'make test-all make test and test-long with all settings, arm64, cross, fuzz, commands, crash, site and release-test, for maintainers'
 	@echo 'make check    gofmt, go vet'
 	@echo 'make test-go  Go tests but for the long ones, with the full golden data where it exists'
 	@echo 'make onnxgo   the tests of the Go engine beside onnx-go'
 	@echo 'make plain    Go tests of numbers, without assembly, compiled for newer processors'
+	@echo 'make arm64    Go tests of numbers, compiled for arm64, in qemu if it is there'
 	@echo 'make cross    compile, tests too, for linux, darwin, windows on amd64 and arm64'
 	@echo 'make oracle   the command against onnx and ONNX Runtime, in Python: a sample of the cases; make oracle-long has the others. Both take a part of large grids of models and settings, or with ONNXQUANT_ALL=1 all of them'
 	@echo 'make release  what a release consists of, in dist, from the tag of the commit, or with SNAPSHOT=1 version 0.0.0 of any commit; .deb and .rpm name MAINTAINER="Name <address>"'
@@ -99,8 +100,8 @@ test-all: FUZZTIME = 10s
 test-all: FUZZJOBS = 3
 test-all: COMMANDS = 10000
 test-all: KILLS = 50
-test-all: test test-long cross fuzz commands crash site release-test
-	@echo 'all passed: make test and test-long with all settings, cross-builds, fuzzing, commands, kills and full disks, the site, a release'
+test-all: test test-long arm64 cross fuzz commands crash site release-test
+	@echo 'all passed: make test and test-long with all settings, arm64, cross-builds, fuzzing, commands, kills and full disks, the site, a release'
 
 check:
 	@echo '== gofmt, go vet'
@@ -109,7 +110,7 @@ check:
 	@go vet ./...
 
 # The full golden data, if there are any; otherwise those of internal/testing/golden.
-test-go test-go-long plain: export ONNXQUANT_GOLDEN = $(abspath $(GOLDEN))
+test-go test-go-long plain arm64: export ONNXQUANT_GOLDEN = $(abspath $(GOLDEN))
 
 # go vet has seen all.
 test-go:
@@ -130,6 +131,17 @@ plain:
 	@echo '== Go tests of numbers, without assembly'
 	@GOAMD64=v3 go test -vet=off -tags purego $(NUMBERS)
 	@GOAMD64=v3 go test -vet=off -tags purego -run Golden ./onnxq
+
+# Processors of Macs and phones, in an emulator.
+QEMU := $(shell for q in qemu-aarch64 qemu-aarch64-static; do command -v $$q && break; done)
+
+arm64:
+ifeq ($(QEMU),)
+	@echo 'skipped: no qemu-aarch64 or qemu-aarch64-static (package qemu-user-static): the assembly of arm64 is not tested'
+else
+	@echo '== Go tests of numbers, compiled for arm64, in $(notdir $(QEMU))'
+	@GOOS=linux GOARCH=arm64 go test -short -vet=off -timeout 30m -exec '$(QEMU)' $(NUMBERS) ./internal/linalg
+endif
 
 cross:
 	@for os in linux darwin windows; do for arch in amd64 arm64; do \

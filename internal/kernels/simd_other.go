@@ -78,10 +78,6 @@ func toFloat16(dst []byte, x []float32) (beyond, vanished int) { return toFloat1
 
 func toBFloat16(dst []byte, x []float32) (beyond, vanished int) { return toBFloat16Go(dst, x) }
 
-func addMultiple(y []float32, factor float32, x []float32) { addMultipleGo(y, factor, x) }
-
-func multiplyTile(c []float32, stride int, a, b []float32) { multiplyTileGo(c, stride, a, b) }
-
 func (s *GridSearch) find(x []float32, all bool) { s.findGo(x, all) }
 
 func addGridErrors(e *[GridLanes]float64, x []float32, grid, scale *[GridLanes]float32, zero *[GridLanes]byte, f Format) {

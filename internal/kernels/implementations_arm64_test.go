@@ -1,0 +1,9 @@
+//go:build !purego
+
+package kernels
+
+import "testing"
+
+func implementations(testing.TB) func(yield func(name string) bool) {
+	return func(yield func(name string) bool) { yield("neon") }
+}
