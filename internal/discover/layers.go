@@ -202,7 +202,7 @@ func (d *Decision) calibrated(c Choice, x *graph.Graph, opts Options, better str
 		k, parts := c.Operand.View[c.Operand.Axis], int64(d.Layers[0].Operation.Parts())
 		need := 4 * k * k * parts
 		if c.Algorithm == spec.Best {
-			need += 4*k*k + 4*shapes.Count(d.Shape)
+			need += 4 * shapes.Count(d.Shape)
 		}
 		if why = tooLarge(need, opts.Memory); why != "" {
 			lacking = leastMemory(need)

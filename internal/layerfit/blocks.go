@@ -46,11 +46,11 @@ func (b *blocks) mse(ctx context.Context) error {
 	return b.encode(ctx, b.panel.weight.Importance)
 }
 
-func (b *blocks) weighted(ctx context.Context, h []float32) error {
+func (b *blocks) weighted(ctx context.Context, importance []float32) error {
 	if !finite(b.panel.columns.Weights) {
 		return nil // an encoding refuses these
 	}
-	return b.encode(ctx, secondorder.Importance(h, b.panel.columns.K))
+	return b.encode(ctx, importance)
 }
 
 // encode encodes the columns as blocks, and sets the columns to the codes and scales of the blocks.

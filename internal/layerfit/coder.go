@@ -11,9 +11,9 @@ import (
 // weight's format.
 type coder interface {
 	// mse sets the columns to the codes of algorithm mse. weighted improves them with errors weighted
-	// by the diagonal of h.
+	// by importance.
 	mse(ctx context.Context) error
-	weighted(ctx context.Context, h []float32) error
+	weighted(ctx context.Context, importance []float32) error
 
 	takeCodes()         // takes the codes over from the columns
 	decode(x []float32) // K rows
@@ -41,8 +41,8 @@ func (s scalars) mse(context.Context) error {
 	return nil
 }
 
-func (s scalars) weighted(_ context.Context, h []float32) error {
-	s.panel.columns.FitGrid(s.format, h)
+func (s scalars) weighted(_ context.Context, importance []float32) error {
+	s.panel.columns.FitGrid(s.format, importance)
 	return nil
 }
 

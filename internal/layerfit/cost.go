@@ -81,11 +81,7 @@ func (c *calibration) cost(passes func(*quantize.Weight) float64) (cost Cost) {
 
 // solving is the memory for finding codes once sums are known: the factor, and panels.
 func (c *calibration) solving(k int64) int64 {
-	bytes := int64(c.workers) * c.panelWidth(k) * k * perElement
-	if c.Algorithm == spec.Best {
-		bytes += 4 * k * k
-	}
-	return bytes
+	return int64(c.workers) * c.panelWidth(k) * k * perElement
 }
 
 // passes is how often the Hessian is multiplied by a weight.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"slices"
 
 	"onnxquant/internal/buffer"
 	"onnxquant/internal/linalg"
@@ -22,6 +21,7 @@ type solver struct {
 	mean   float64 // of the diagonal of h, before it was normalized
 	known  bool    // there is a Hessian
 	factor *secondorder.Factor
+	h      linalg.Symmetric // of best: in the array of the factor
 	why    string
 }
 
@@ -34,18 +34,14 @@ func newSolver(ctx context.Context, c *calibration, m *moments) (*solver, error)
 		secondorder.Damp(h, m.k, float32(more))
 		s.mean *= 1 + more
 	}
-	if err == nil && c.Algorithm != spec.AWQ {
-		if c.Algorithm == spec.Best {
-			h = slices.Clone(h)
-		}
-		s.factor, err = secondorder.NewFactor(ctx, c.workers, h, m.k)
-	}
 	switch {
 	case err != nil:
 	case c.Algorithm == spec.Best:
-		secondorder.Damp(m.h, m.k, secondorder.SlightDamping)
+		s.h, s.factor, err = secondorder.Split(ctx, c.workers, h, m.k, secondorder.SlightDamping)
 	case c.Algorithm == spec.AWQ:
-		secondorder.Damp(m.h, m.k, secondorder.Damping)
+		secondorder.Damp(h, m.k, secondorder.Damping)
+	default:
+		s.factor, err = secondorder.NewFactor(ctx, c.workers, h, m.k)
 	}
 	switch {
 	case m.rows == 0 && m.bad == 0:
@@ -219,10 +215,10 @@ func (p *panel) best(ctx context.Context, codes coder, f secondorder.Format, e *
 	if err := p.shift(ctx); err != nil {
 		return err
 	}
-	if err := codes.weighted(ctx, p.m.h); err != nil {
+	if err := codes.weighted(ctx, secondorder.Importance(p.h.Diagonal)); err != nil {
 		return err
 	}
-	p.search.Refine(p.factor, c, p.m.h, f)
+	p.search.Refine(p.factor, c, p.h, f)
 	codes.takeCodes()
 	e.found, e.columns = p.measure(codes), p.n
 	if e.found > gptq {

@@ -192,3 +192,69 @@ func TestRate(t *testing.T) {
 		t.Errorf("%g products a second", r)
 	}
 }
+
+// Parts and products of a symmetric matrix are the same, bit for bit, as those of an array with all of its elements.
+func TestSymmetric(t *testing.T) {
+	for _, n := range []int{1, 7, 16, 100, 600} {
+		whole := spd(t, n)
+		above, diagonal := slices.Clone(whole.Data), make([]float32, n)
+		for i := range n {
+			diagonal[i] = whole.Data[i*n+i]
+			for j := range i + 1 {
+				above[i*n+j] = float32(math.NaN())
+			}
+		}
+		s := SymmetricOf(above, diagonal)
+		var m SymmetricMultiplier
+		for _, part := range [][4]int{{0, 0, n, n}, {n / 2, 0, n - n/2, n}, {n / 3, n / 2, n - n/3, n - n/2}, {0, n / 2, n / 2, n - n/2}, {n / 2, 0, n - n/2, n / 2}} {
+			i, j, rows, columns := part[0], part[1], part[2], part[3]
+			if rows == 0 || columns == 0 {
+				continue
+			}
+			want, got := whole.Part(i, j, rows, columns), s.Part(new([]float32), i, j, rows, columns)
+			for y := range rows {
+				for x := range columns {
+					if got.at(y, x) != want.at(y, x) {
+						t.Fatalf("%v: %v at %d, %d; want %v", part, got.at(y, x), y, x, want.at(y, x))
+					}
+				}
+			}
+			right, left := random(2, columns, 9), random(2, 9, rows)
+			for name, pair := range map[string][2]Matrix{"left": {random(3, rows, 9), random(3, rows, 9)}, "right": {random(3, 9, columns), random(3, 9, columns)}} {
+				if name == "left" {
+					m.AddLeft(pair[0], s, i, j, right)
+					m.Add(pair[1], 1, want, right)
+				} else {
+					m.AddRight(pair[0], left, s, i, j)
+					m.Add(pair[1], 1, left, want)
+				}
+				if !slices.Equal(pair[0].Data, pair[1].Data) {
+					t.Errorf("%v: another product from the %s", part, name)
+				}
+			}
+		}
+	}
+}
+
+// A factor in the lower triangle leaves the elements above the diagonal as they are.
+func TestFactorKeepsUpperTriangle(t *testing.T) {
+	const n = 331
+	both := spd(t, n)
+	was := slices.Clone(both.Data)
+	if err := Cholesky(t.Context(), 2, both); err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		if !slices.Equal(both.row(i)[i+1:], was[i*n+i+1:(i+1)*n]) {
+			t.Fatalf("other elements in row %d", i)
+		}
+	}
+	Mirror(both)
+	for i := range n {
+		for j := range i {
+			if both.at(i, j) != both.at(j, i) {
+				t.Fatalf("no mirror at %d, %d", i, j)
+			}
+		}
+	}
+}

@@ -34,8 +34,7 @@ func Add(ctx context.Context, workers int, c Matrix, factor float32, a, b Matrix
 	return add(ctx, workers, c, factor, a, b, false)
 }
 
-// AddLower is Add for a symmetric product. It changes the diagonal of c and the elements below; it may
-// change others.
+// AddLower is Add for a symmetric product. It changes the diagonal of c and the elements below.
 func AddLower(ctx context.Context, workers int, c Matrix, factor float32, a, b Matrix) error {
 	return add(ctx, workers, c, factor, a, b, true)
 }
@@ -69,7 +68,7 @@ func (m *Multiplier) packLeft(a Matrix, factor float32) {
 	pack(buffer.Grow(&m.left, int64(up(a.Rows, kernels.TileRows)*a.Columns)), a.T(), kernels.TileRows, factor)
 }
 
-// addTiles adds the product of the packed operands, of n columns and rows, to c. With lower it leaves out tiles
+// addTiles adds the product of the packed operands, of n columns and rows, to c. With lower it leaves out elements
 // above a diagonal; shift is how many columns c begins behind its row.
 func (m *Multiplier) addTiles(c Matrix, n int, lower bool, shift int) {
 	for y := 0; y < c.Columns; y += kernels.TileColumns {
@@ -78,21 +77,26 @@ func (m *Multiplier) addTiles(c Matrix, n int, lower bool, shift int) {
 			if lower && shift+y >= x+kernels.TileRows {
 				continue
 			}
-			m.addTile(c.Part(x, y, c.Rows-x, c.Columns-y), m.left[x*n:][:kernels.TileRows*n], right)
+			last := kernels.TileColumns - 1 // column of the tile that its first row has
+			if lower {
+				last = x - shift - y
+			}
+			m.addTile(c.Part(x, y, c.Rows-x, c.Columns-y), m.left[x*n:][:kernels.TileRows*n], right, last)
 		}
 	}
 }
 
-// addTile adds to the tile at the beginning of c, which may be smaller than a tile.
-func (m *Multiplier) addTile(c Matrix, left, right []float32) {
-	if c.Rows >= kernels.TileRows && c.Columns >= kernels.TileColumns {
+// addTile adds to the tile at the beginning of c, which may be smaller than a tile. Its first row ends with column
+// last, and each row with a column more.
+func (m *Multiplier) addTile(c Matrix, left, right []float32, last int) {
+	if c.Rows >= kernels.TileRows && c.Columns >= kernels.TileColumns && last >= kernels.TileColumns-1 {
 		kernels.MultiplyTile(c.Data, c.Row, left, right)
 		return
 	}
 	clear(buffer.Grow(&m.edge, kernels.TileRows*kernels.TileColumns))
 	kernels.MultiplyTile(m.edge, kernels.TileColumns, left, right)
 	for i := range min(c.Rows, kernels.TileRows) {
-		row := c.Data[i*c.Row:][:min(c.Columns, kernels.TileColumns)]
+		row := c.Data[i*c.Row:][:max(min(c.Columns, kernels.TileColumns, last+i+1), 0)]
 		for j := range row {
 			row[j] += m.edge[i*kernels.TileColumns+j]
 		}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"onnxquant/internal/linalg"
+	"onnxquant/internal/work"
 )
 
 // Damping is added to the diagonal of a Hessian, as a share of its mean.
@@ -30,13 +31,57 @@ func NewFactor(ctx context.Context, workers int, h []float32, k int) (*Factor, e
 	if _, err := Normalize(h, k); err != nil {
 		return nil, err
 	}
-	l := linalg.Of(h, k, k)
-	order := make([]int32, k)
+	order := orderOf(diagonalOf(h, k))
+	permute(h, order)
+	Damp(h, k, Damping)
+	f := &Factor{order, linalg.Of(h, k, k)}
+	return f, linalg.Cholesky(ctx, workers, f.l)
+}
+
+// Split moves the factor of a normalized Hessian into the lower triangle of its array. So both take the memory of one. The
+// Hessian that it returns has more, a share of the mean, added to its diagonal. The factor is that of NewFactor.
+func Split(ctx context.Context, workers int, h []float32, k int, more float32) (linalg.Symmetric, *Factor, error) {
+	diagonal := diagonalOf(h, k)
+	all := linalg.SymmetricOf(h, diagonal)
+	mean, err := meanOf(diagonal)
+	if err != nil {
+		return all, nil, err
+	}
+	scale := 1 / mean
+	ordered := make([]float32, k)
+	for i, v := range diagonal {
+		ordered[i] = float32(float64(v) * scale)
+	}
+	order := orderOf(ordered)
+	err = work.Each(ctx, workers, (k-1)/group+1, func(_ context.Context, _ *struct{}, part int) error {
+		for i := part * group; i < min((part+1)*group, k); i++ {
+			row, from := h[i*k:][:i+1], int(order[i])
+			for j, to := range order[:i] {
+				at := min(from, int(to))*k + max(from, int(to))
+				row[j] = float32(float64(h[at]) * scale)
+			}
+			row[i] = ordered[from] + Damping
+		}
+		return nil
+	})
+	if err != nil {
+		return all, nil, err
+	}
+	for i := range diagonal {
+		diagonal[i] += more
+	}
+	f := &Factor{order, linalg.Of(h, k, k)}
+	return all, f, linalg.Cholesky(ctx, workers, f.l)
+}
+
+// orderOf lists the elements of a diagonal, the least first.
+func orderOf(diagonal []float32) []int32 {
+	order := make([]int32, len(diagonal))
 	for i := range order {
 		order[i] = int32(i)
 	}
 	slices.SortStableFunc(order, func(a, b int32) int {
-		switch x, y := h[int(a)*(k+1)], h[int(b)*(k+1)]; {
+		switch x, y := diagonal[a], diagonal[b]; {
 		case x < y:
 			return -1
 		case x > y:
@@ -44,33 +89,49 @@ func NewFactor(ctx context.Context, workers int, h []float32, k int) (*Factor, e
 		}
 		return 0
 	})
-	permute(h, order)
-	Damp(h, k, Damping)
-	f := &Factor{order, l}
-	return f, linalg.Cholesky(ctx, workers, l)
+	return order
+}
+
+// diagonalOf returns a copy of the diagonal of a matrix of k rows.
+func diagonalOf(h []float32, k int) []float32 {
+	diagonal := make([]float32, k)
+	for i := range diagonal {
+		diagonal[i] = h[i*(k+1)]
+	}
+	return diagonal
+}
+
+// meanOf returns the mean of the diagonal of a Hessian.
+func meanOf(diagonal []float32) (float64, error) {
+	var trace float64
+	for _, v := range diagonal {
+		trace += float64(v)
+	}
+	mean := trace / float64(len(diagonal))
+	if !(mean > 0x1p-100) || math.IsInf(mean, 0) {
+		return mean, ErrHessian
+	}
+	return mean, nil
 }
 
 // Normalize divides the lower triangle of a symmetric matrix by the mean of its diagonal, and copies
 // it to the upper triangle. It returns the mean.
 func Normalize(h []float32, k int) (mean float64, err error) {
-	var trace float64
-	for i := range k {
-		trace += float64(h[i*k+i])
-	}
-	mean = trace / float64(k)
-	if !(mean > 0x1p-100) || math.IsInf(mean, 0) {
-		return mean, ErrHessian
+	if mean, err = meanOf(diagonalOf(h, k)); err != nil {
+		return mean, err
 	}
 	scale := 1 / mean
 	for i := range k {
-		for j := range i + 1 {
-			v := float32(float64(h[i*k+j]) * scale)
+		row := h[i*k:][:i+1]
+		for j, v := range row {
+			v = float32(float64(v) * scale)
 			if v-v != 0 {
 				return mean, ErrHessian
 			}
-			h[i*k+j], h[j*k+i] = v, v
+			row[j] = v
 		}
 	}
+	linalg.Mirror(linalg.Of(h, k, k))
 	return mean, nil
 }
 

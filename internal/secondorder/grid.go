@@ -62,23 +62,22 @@ func (g *Grid) Fit(q []byte, x []float32) (float32, byte) {
 	return bestScale, byte(bestZero)
 }
 
-// FitGrid sets codes, scales and zero points that minimize squared errors weighted by the diagonal of
-// a Hessian. With Levels it tries scales near the known ones.
-func (c *Columns) FitGrid(f Format, h []float32) {
-	diagonal := Importance(h, c.K)
+// FitGrid sets codes, scales and zero points that minimize squared errors weighted by importance. With Levels it tries
+// scales near the known ones.
+func (c *Columns) FitGrid(f Format, importance []float32) {
 	if f.Levels != nil {
-		c.fitLevels(f, diagonal)
+		c.fitLevels(f, importance)
 		return
 	}
 	g := NewGrid(f)
-	c.fitBlocks(f, g, func(from, n int) { g.importance = diagonal[from : from+n] })
+	c.fitBlocks(f, g, func(from, n int) { g.importance = importance[from : from+n] })
 }
 
-// Importance is the diagonal of a Hessian, the weights of the squared errors of k elements.
-func Importance(h []float32, k int) []float32 {
-	diagonal := make([]float32, k)
-	for i := range diagonal {
-		diagonal[i] = max(h[i*(k+1)], 0) + Damping
+// Importance has the weights of squared errors, for the diagonal of a Hessian.
+func Importance(diagonal []float32) []float32 {
+	weights := make([]float32, len(diagonal))
+	for i, v := range diagonal {
+		weights[i] = max(v, 0) + Damping
 	}
-	return diagonal
+	return weights
 }

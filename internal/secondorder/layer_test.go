@@ -64,22 +64,14 @@ func BenchmarkLayer(b *testing.B) {
 		step("shift", func() { factor.Solve(b.Context(), 1, linalg.Of(slices.Clone(x.Data[:n*k]), n, k)) })
 		step("mse", func() { c.FitBlocks(f, f.Codec.LeastAngle(f.Positive)) })
 		step("gptq", func() { factor.Round(new(Rounder), c, f) })
-		step("grid", func() { c.FitGrid(f, h) })
+		step("grid", func() { c.FitGrid(f, Importance(diagonalOf(h, k))) })
 		start := c.copy(f)
-		step("Refine", func() { new(Search).Refine(factor, c, h, f) })
+		step("Refine", func() { new(Search).Refine(factor, c, linalg.SymmetricOf(h, diagonalOf(h, k)), f) })
 		refined := c.sum(h)
 		step("Find", func() { new(Search).Find(factor, start, h, f, 4) })
 		line += fmt.Sprintf(", error of Refine %.4f of Find's", refined/start.sum(h))
 	}
 	b.Log(line)
-}
-
-// copy returns the same columns.
-func (c *Columns) copy(f Format) *Columns {
-	d := new(Columns)
-	d.Take(c, f)
-	copy(d.Weights, c.Weights)
-	return d
 }
 
 // sum is the sum of eᵀHe.

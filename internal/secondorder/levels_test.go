@@ -10,6 +10,7 @@ import (
 	"onnxquant/formats/qlora"
 	"onnxquant/int4"
 	"onnxquant/internal/blocks"
+	"onnxquant/internal/linalg"
 	"onnxquant/nvfp4"
 )
 
@@ -52,11 +53,11 @@ func TestLevels(t *testing.T) {
 		if rounded := c.measured(h, f); !(rounded < 0.9*mse && descended < 0.9*mse) {
 			t.Errorf("%+v: errors %.4g, rounded %.4g, descended %.4g", codec, mse, rounded, descended)
 		}
-		c.FitGrid(f, h)
+		c.FitGrid(f, Importance(diagonalOf(h, k)))
 		if fitted := c.weighted(h, f); !(fitted <= weighted) {
 			t.Errorf("%+v: weighted error %.4g, with FitGrid %.4g", codec, weighted, fitted)
 		}
-		new(Search).Refine(factor, c, h, f)
+		new(Search).Refine(factor, c, linalg.SymmetricOf(h, diagonalOf(h, k)), f)
 		if found := c.measured(h, f); !(found < 0.9*descended) {
 			t.Errorf("%+v: error %.4g after descent, %.4g after a search", codec, descended, found)
 		}

@@ -9,9 +9,11 @@ import (
 // Refinement does coordinate descent as Descent does, in less time. Few codes change in a pass, so each change is added
 // to the slope by itself. Scales change together, in one product of the Hessian. It has the buffers of one worker.
 type Refinement struct {
-	descent Descent   // its slope has a row for each column of the weight
-	before  []float32 // values of a row
-	changes []change
+	descent  Descent // its slope has a row for each column of the weight
+	multiply linalg.SymmetricMultiplier
+	part     []float32 // of the Hessian
+	before   []float32 // values of a row
+	changes  []change
 }
 
 // change is a move of one value.
@@ -21,23 +23,22 @@ type change struct {
 }
 
 // Improve changes the codes and scales of columns: codes, until none has a better value or for a few passes, then
-// scales, then codes again, and the same once more. h is the Hessian, with K rows. No step makes the error larger, except by rounding of the
-// sums. Afterwards errors has the errors.
-func (r *Refinement) Improve(c *Columns, h []float32, format Format) {
-	hessian := linalg.Of(h, c.K, c.K)
-	r.begin(c, hessian, format)
-	r.settle(c, hessian, format)
+// scales, then codes again, and the same once more. h is the Hessian. No step makes the error larger, except by rounding
+// of the sums. Afterwards errors has the errors.
+func (r *Refinement) Improve(c *Columns, h linalg.Symmetric, format Format) {
+	r.begin(c, h, format)
+	r.settle(c, h, format)
 	for range scalings {
-		if format.Fixed || !r.moveScales(c, hessian, format) {
+		if format.Fixed || !r.moveScales(c, h, format) {
 			break
 		}
-		r.settle(c, hessian, format)
+		r.settle(c, h, format)
 	}
 	r.end(c, format)
 }
 
 // begin finds the slope.
-func (r *Refinement) begin(c *Columns, h linalg.Matrix, format Format) {
+func (r *Refinement) begin(c *Columns, h linalg.Symmetric, format Format) {
 	k, n := c.K, c.N
 	codes, errs := buffer.Grow(&r.descent.codes, int64(k*n)), buffer.Grow(&r.descent.moves, int64(k*n))
 	for i := range k {
@@ -50,7 +51,7 @@ func (r *Refinement) begin(c *Columns, h linalg.Matrix, format Format) {
 		}
 	}
 	clear(buffer.Grow(&r.descent.slope, int64(k*n)))
-	r.descent.multiply.Add(linalg.Of(r.descent.slope, n, k), 1, c.matrix(errs).T(), h)
+	r.multiply.AddRight(linalg.Of(r.descent.slope, n, k), c.matrix(errs).T(), h, 0, 0)
 }
 
 // end stores the codes, and finds the errors.
@@ -82,7 +83,7 @@ func (r *Refinement) load(c *Columns, from, rows int) {
 }
 
 // settle gives each code its best value, until none changes or for a few passes.
-func (r *Refinement) settle(c *Columns, h linalg.Matrix, format Format) {
+func (r *Refinement) settle(c *Columns, h linalg.Symmetric, format Format) {
 	for range passes {
 		changed := false
 		for from := 0; from < c.K; from += group {
@@ -97,14 +98,13 @@ func (r *Refinement) settle(c *Columns, h linalg.Matrix, format Format) {
 }
 
 // moveCodes gives the codes of some rows their best values. It reports whether any changed.
-func (r *Refinement) moveCodes(c *Columns, h linalg.Matrix, format Format, from, rows int) bool {
+func (r *Refinement) moveCodes(c *Columns, h linalg.Symmetric, format Format, from, rows int) bool {
 	n := c.N
 	r.load(c, from, rows)
 	r.changes = r.changes[:0]
 	for i := range rows {
-		row := h.Data[(from+i)*h.Row+from:]
 		by := r.descent.moves[i*n:][:n]
-		if !r.descent.moveRow(c, from+i, row[i], r.descent.near[i*n:], by, format) {
+		if !r.descent.moveRow(c, from+i, h.Diagonal[from+i], r.descent.near[i*n:], by, format) {
 			continue
 		}
 		for j, v := range by {
@@ -112,24 +112,32 @@ func (r *Refinement) moveCodes(c *Columns, h linalg.Matrix, format Format, from,
 				continue
 			}
 			r.changes = append(r.changes, change{from + i, j, v})
-			for k := i + 1; k < rows; k++ {
-				r.descent.near[k*n+j] += float32(row[k] * v)
+			for k, curve := range h.Right(from + i)[:rows-i-1] {
+				r.descent.near[(i+1+k)*n+j] += float32(curve * v)
 			}
 		}
 	}
-	r.apply(h)
+	r.apply(h, from, rows)
 	return len(r.changes) > 0
 }
 
 // stretch is how many elements of a slope change at a time: those of all columns stay in the cache.
 const stretch = 512
 
-// apply adds changes to the slope.
-func (r *Refinement) apply(h linalg.Matrix) {
-	for from := 0; from < h.Columns; from += stretch {
-		to := min(from+stretch, h.Columns)
+// apply adds changes of some rows to the slope.
+func (r *Refinement) apply(h linalg.Symmetric, from, rows int) {
+	if len(r.changes) == 0 {
+		return
+	}
+	k := h.Rows()
+	for left := 0; left < k; left += stretch {
+		n := min(stretch, k-left)
+		part := h.Part(&r.part, from, left, rows, n)
+		if part.Column != 1 {
+			part = h.Copy(&r.part, from, left, rows, n)
+		}
 		for _, m := range r.changes {
-			kernels.AddMultiple(r.descent.slope[m.column*h.Rows+from:m.column*h.Rows+to], m.move, h.Data[m.row*h.Row+from:m.row*h.Row+to])
+			kernels.AddMultiple(r.descent.slope[m.column*k+left:][:n], m.move, part.Data[(m.row-from)*part.Row:][:n])
 		}
 	}
 }
@@ -138,7 +146,7 @@ func (r *Refinement) apply(h linalg.Matrix) {
 const together = 256
 
 // moveScales gives each scale its best value. It reports whether any changed.
-func (r *Refinement) moveScales(c *Columns, h linalg.Matrix, format Format) (changed bool) {
+func (r *Refinement) moveScales(c *Columns, h linalg.Symmetric, format Format) (changed bool) {
 	n, step := c.N, max(together/format.Block, 1)*format.Block
 	for from := 0; from < c.K; from += step {
 		rows := min(step, c.K-from)
@@ -151,7 +159,7 @@ func (r *Refinement) moveScales(c *Columns, h linalg.Matrix, format Format) (cha
 		}
 		if moved {
 			changed = true
-			r.descent.multiply.Add(linalg.Of(r.descent.slope, n, c.K), 1, c.matrix(r.descent.moves[:rows*n]).T(), h.Part(from, 0, rows, c.K))
+			r.multiply.AddRight(linalg.Of(r.descent.slope, n, c.K), c.matrix(r.descent.moves[:rows*n]).T(), h, from, 0)
 		}
 	}
 	return changed
@@ -159,12 +167,12 @@ func (r *Refinement) moveScales(c *Columns, h linalg.Matrix, format Format) (cha
 
 // moveBlock gives the scales of a block, n rows from at on, their best values, and changes near and moves of the rows
 // around it. It reports whether any changed.
-func (r *Refinement) moveBlock(c *Columns, h linalg.Matrix, format Format, at, rows, from, all int) bool {
+func (r *Refinement) moveBlock(c *Columns, h linalg.Symmetric, format Format, at, rows, from, all int) bool {
 	n := c.N
 	codes := r.descent.codes[at*n:][:rows*n]
 	curves := buffer.Grow(&r.descent.curves, int64(rows*n))
 	clear(curves)
-	r.descent.multiply.Add(c.matrix(curves), 1, h.Part(at, at, rows, rows).T(), c.matrix(codes))
+	r.multiply.AddLeft(c.matrix(curves), h, at, at, c.matrix(codes))
 	r.descent.sums.reset(n)
 	for i := range rows {
 		r.descent.sums.add(codes[i*n:][:n], r.descent.near[(at-from+i)*n:][:n], curves[i*n:][:n], c.Weights[(at+i)*n:][:n])
@@ -184,7 +192,7 @@ func (r *Refinement) moveBlock(c *Columns, h linalg.Matrix, format Format, at, r
 	}
 	copy(scales, r.descent.sums.scales)
 	if rows < all {
-		r.descent.multiply.Add(c.matrix(r.descent.near[:all*n]), 1, columnsOf(h, at, rows).Part(from, 0, all, rows), c.matrix(moves))
+		r.multiply.AddLeft(c.matrix(r.descent.near[:all*n]), h, from, at, c.matrix(moves))
 	}
 	return true
 }

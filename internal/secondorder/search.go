@@ -1,6 +1,9 @@
 package secondorder
 
-import "onnxquant/internal/buffer"
+import (
+	"onnxquant/internal/buffer"
+	"onnxquant/internal/linalg"
+)
 
 // Search has the buffers of one worker.
 type Search struct {
@@ -36,7 +39,7 @@ func (s *Search) Find(f *Factor, c *Columns, h []float32, format Format, rounds 
 }
 
 // Refine is Find in less time, with Refinement in place of Descent. Its codes are others.
-func (s *Search) Refine(f *Factor, c *Columns, h []float32, format Format) {
+func (s *Search) Refine(f *Factor, c *Columns, h linalg.Symmetric, format Format) {
 	s.bestOf(c, format, rounds, func() []float64 {
 		f.Round(&s.rounder, c, format)
 		s.refine.Improve(c, h, format)

@@ -43,6 +43,14 @@ func problemOf(t testing.TB, samples, k, n int, f Format) (*Columns, []float32) 
 	return c, h
 }
 
+// copy returns the same columns.
+func (c *Columns) copy(f Format) *Columns {
+	d := new(Columns)
+	d.Take(c, f)
+	copy(d.Weights, c.Weights)
+	return d
+}
+
 // measured is the sum of eᵀHe over the columns, of codes as they will be decoded.
 func (c *Columns) measured(h []float32, f Format) (sum float64) {
 	y := make([]float32, c.K*c.N)
@@ -84,7 +92,7 @@ func TestSteps(t *testing.T) {
 		if !(rounded < 0.8*mse && descended < 0.995*rounded) {
 			t.Errorf("%+v: errors %.4g, rounded %.4g, descended %.4g", f, mse, rounded, descended)
 		}
-		c.FitGrid(f, h)
+		c.FitGrid(f, Importance(diagonalOf(h, k)))
 		factor.Round(new(Rounder), c, f)
 		new(Descent).Improve(c, h, f, 12)
 		if grid := c.measured(h, f); !(grid < 1.05*descended) {
@@ -130,11 +138,11 @@ func TestFreeScales(t *testing.T) {
 				}
 			}
 		}
-		c.FitGrid(f, h)
+		c.FitGrid(f, Importance(diagonalOf(h, k)))
 		new(Search).Find(factor, c, h, f, 4)
 		check("search")
-		c.FitGrid(f, h)
-		new(Search).Refine(factor, c, h, f)
+		c.FitGrid(f, Importance(diagonalOf(h, k)))
+		new(Search).Refine(factor, c, linalg.SymmetricOf(h, diagonalOf(h, k)), f)
 		check("refinement")
 		new(Clip).Find(c, h, f)
 		check("clip")
@@ -152,12 +160,12 @@ func TestSearch(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.FitGrid(f, h)
+		c.FitGrid(f, Importance(diagonalOf(h, k)))
 		factor.Round(new(Rounder), c, f)
 		new(Descent).Improve(c, h, f, 2*passes)
 		once := c.measured(h, f)
 		search := func(find func()) float64 {
-			c.FitGrid(f, h)
+			c.FitGrid(f, Importance(diagonalOf(h, k)))
 			find()
 			found := c.measured(h, f)
 			if !(found < once) {
@@ -173,7 +181,7 @@ func TestSearch(t *testing.T) {
 			return found
 		}
 		found := search(func() { s.Find(factor, c, h, f, 4) })
-		if refined := search(func() { s.Refine(factor, c, h, f) }); refined > 1.02*found {
+		if refined := search(func() { s.Refine(factor, c, linalg.SymmetricOf(h, diagonalOf(h, k)), f) }); refined > 1.02*found {
 			t.Errorf("%+v: error %.4g, refined %.4g", f, found, refined)
 		}
 	}
@@ -190,10 +198,10 @@ func TestColumnsAreIndependent(t *testing.T) {
 	}
 	searches := map[string]func(c *Columns){
 		"find":   func(c *Columns) { new(Search).Find(factor, c, h, f, 4) },
-		"refine": func(c *Columns) { new(Search).Refine(factor, c, h, f) },
+		"refine": func(c *Columns) { new(Search).Refine(factor, c, linalg.SymmetricOf(h, diagonalOf(h, k)), f) },
 	}
 	for name, search := range searches {
-		c.FitGrid(f, h)
+		c.FitGrid(f, Importance(diagonalOf(h, k)))
 		search(c)
 		for _, part := range [][2]int{{0, 1}, {3, 20}, {39, 40}} {
 			p := new(Columns)
@@ -201,13 +209,48 @@ func TestColumnsAreIndependent(t *testing.T) {
 			for i := range k {
 				copy(p.Weights[i*p.N:][:p.N], c.Weights[i*n+part[0]:])
 			}
-			p.FitGrid(f, h)
+			p.FitGrid(f, Importance(diagonalOf(h, k)))
 			search(p)
 			for i := range k {
 				if !slices.Equal(p.Codes[i*p.N:][:p.N], c.Codes[i*n+part[0]:i*n+part[1]]) {
 					t.Fatalf("%s: columns %v: other codes in row %d", name, part, i)
 				}
 			}
+		}
+	}
+}
+
+// A Hessian and its factor in one array are those of two arrays, and so are codes.
+func TestSplit(t *testing.T) {
+	f := formats[2]
+	const k, n = 600, 20
+	c, h := problem(t, k, n, f)
+	factor, err := NewFactor(t.Context(), 2, slices.Clone(h), k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	damped := slices.Clone(h)
+	Damp(damped, k, SlightDamping)
+	both, in, err := Split(t.Context(), 2, slices.Clone(h), k, SlightDamping)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(in.order, factor.order) || !slices.Equal(both.Diagonal, diagonalOf(damped, k)) {
+		t.Fatal("another order or diagonal")
+	}
+	for i := range k {
+		if !slices.Equal(in.l.Data[i*k:][:i+1], factor.l.Data[i*k:][:i+1]) || !slices.Equal(both.Right(i), damped[i*k+i+1:(i+1)*k]) {
+			t.Fatalf("row %d differs", i)
+		}
+	}
+	for _, s := range []Format{f, {Codec: f.Codec, Block: k}} {
+		c.Resize(k, n, s)
+		c.FitGrid(s, Importance(both.Diagonal))
+		other := c.copy(s)
+		new(Search).Refine(in, c, both, s)
+		new(Search).Refine(factor, other, linalg.SymmetricOf(damped, diagonalOf(damped, k)), s)
+		if !slices.Equal(c.Codes, other.Codes) || !slices.Equal(c.Scales, other.Scales) {
+			t.Errorf("block %d: other codes", s.Block)
 		}
 	}
 }
@@ -269,7 +312,7 @@ func TestLowRank(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.FitGrid(f, h)
+	c.FitGrid(f, Importance(diagonalOf(h, k)))
 	factor.Round(new(Rounder), c, f)
 	before := c.measured(h, f)
 	new(Descent).Improve(c, h, f, 4)
