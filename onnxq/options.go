@@ -102,6 +102,11 @@ type Options struct {
 	// range.
 	CoarseActivations bool
 
+	// FloatActivations, with Static, stay in float, and the operators that read or make them. WideActivations have codes
+	// of 16 bits beside others of 8 bits, if the target computes both. Both are names, or paths of values in subgraphs;
+	// sensitivity.Static finds them.
+	FloatActivations, WideActivations []string
+
 	// Fold folds constants into weights and biases before codes are chosen: a BatchNormalization, Mul or
 	// Add of constants beside a product. Constants of which only the shape is read, and those that
 	// nothing reads, go. The model computes the same.

@@ -119,7 +119,7 @@ type StaticActivations struct {
 
 	Of      int      `json:"activations"`        // with a scale of their own, if none is in float
 	Float   []string `json:"float,omitempty"`    // in float because of what they cost the outputs, the worst first
-	Wide    []string `json:"wide,omitempty"`     // of 16 bits, for the same reason
+	Wide    []string `json:"wide,omitempty"`     // of 16 bits: codes of 8 bits are too coarse, cost the outputs too much, or are computed wrongly
 	Coarse  []string `json:"coarse,omitempty"`   // in float because codes are too coarse for their ranges
 	NoRange []string `json:"no_range,omitempty"` // in float because they are infinite, NaN or empty
 

@@ -108,6 +108,8 @@ func (o Options) checkStatic() error {
 			return errors.New("coarse activations need static activations")
 		case o.Ranges != nil && o.FloatType != spec.Float16:
 			return errors.New("ranges need static activations or float16")
+		case len(o.FloatActivations) > 0 || len(o.WideActivations) > 0:
+			return errors.New("lists of activations need static activations")
 		case o.ActivationType != "" || o.SymmetricActivations:
 			return errors.New("activation type and symmetric activations need static activations")
 		}
@@ -131,10 +133,30 @@ func (o Options) checkStatic() error {
 	switch {
 	case why != "":
 		return errors.New(why)
+	case len(o.WideActivations) > 0 && !o.TakesWide():
+		return fmt.Errorf("16-bit activations beside others of %s: not for target %s", o.ActivationType, o.engine().Target)
 	case o.Format == spec.Uint8 && o.ActivationType == "int8":
 		return errors.New("uint8 weights need uint8 or 16-bit activations: ONNX Runtime has no operators for int8 with uint8")
 	}
 	return nil
+}
+
+// TakesWide reports whether some activations can have 16 bits beside others of 8 bits: the target computes both.
+func (o Options) TakesWide() bool {
+	if o.Activations != spec.Static || o.engine() == nil {
+		return false
+	}
+	typ := o.withStatic().ActivationType
+	return o.engine().Static.Wide && (typ == "uint8" || typ == "int8")
+}
+
+// named makes a set of names.
+func named(list []string) map[string]bool {
+	set := map[string]bool{}
+	for _, name := range list {
+		set[name] = true
+	}
+	return set
 }
 
 // static resolves the options of static activations; nil if activations are not static.
@@ -145,5 +167,5 @@ func (o Options) static() *discover.StaticOptions {
 	typ, _ := o.ActivationType.DType() // checkStatic has checked it
 	s := o.engine().Static
 	codes := actpairs.Codes{Type: typ, Symmetric: o.SymmetricActivations, MinRange: s.MinRange}
-	return &discover.StaticOptions{Ranges: o.Ranges, Codes: codes, Placement: s.Placement, Coarse: o.CoarseActivations, Others: o.OtherWeights}
+	return &discover.StaticOptions{Ranges: o.Ranges, Codes: codes, Placement: s.Placement, Coarse: o.CoarseActivations, Others: o.OtherWeights, Float: named(o.FloatActivations), Wide: named(o.WideActivations)}
 }

@@ -25,6 +25,7 @@ type Bias struct {
 	Shift []float32
 
 	x, w   *graph.Value
+	reader int // number of Node
 	file   *modelfile.Model
 	from   *modelfile.Payload
 	broken atomic.Bool
@@ -36,7 +37,7 @@ const maxBias = 1 << 20
 // settle reports whether a bias can be quantized: both scales are known, and there is one element
 // for each scale.
 func (b *Bias) settle(p *Plan) bool {
-	b.X, b.W = p.found[b.x], p.found[b.w]
+	b.X, b.W = p.ReadBy(p.found[b.x], b.reader), p.found[b.w]
 	if b.X == nil || b.W == nil || b.X.scales() != 1 || p.found[b.Value] != nil {
 		return false
 	}
@@ -72,6 +73,12 @@ func (t *Tensor) Params() ([]Params, error) {
 		return t.Like.Params()
 	case t.Stored != nil:
 		return t.Stored.Params()
+	case t.coarser != nil:
+		params, err := t.coarser.Params()
+		if err != nil {
+			return nil, err
+		}
+		return []Params{finer(params[0])}, nil
 	}
 	return []Params{t.Own}, nil
 }

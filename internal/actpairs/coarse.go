@@ -15,10 +15,7 @@ func (m *marking) coarse(t *Tensor, scores map[*graph.Value]bool) bool {
 	if isSoftmax(m.madeBy(t.Value)) {
 		return false // small probabilities may become 0
 	}
-	own := t
-	for own.Like != nil {
-		own = own.Like
-	}
+	own := t.root()
 	if own.Stored != nil {
 		return false
 	}

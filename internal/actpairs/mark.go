@@ -114,7 +114,7 @@ func (m *marking) bias(n *onnxpb.NodeProto) {
 		return
 	}
 	m.taken[v] = !m.opts.Placement.FloatBias
-	m.biases = append(m.biases, &Bias{Node: n, Value: v, x: m.x.Source(n, 0), w: m.x.Source(n, 1), file: m.x.File})
+	m.biases = append(m.biases, &Bias{Node: n, reader: m.x.Number(n), Value: v, x: m.x.Source(n, 0), w: m.x.Source(n, 1), file: m.x.File})
 }
 
 // remove removes a Relu or Clip with a quantized input if the codes clip at the same values. The

@@ -26,6 +26,7 @@ type Options struct {
 	Placement   target.Placement
 	Selects     func(n *onnxpb.NodeProto) bool // whether a node is quantized
 	Keeps       func(v *graph.Value) bool      // whether a stored tensor stays in float
+	Wide        func(v *graph.Value) bool      // whether an activation has codes of 16 bits in place of 8; nil: none
 }
 
 // Plan says which values are quantized: of the main graph, and of bodies of If whose values have ranges.
@@ -55,6 +56,12 @@ type Tensor struct {
 	// Made is the computed value of an activation: Value itself or, if nodes before it are removed,
 	// the input of the first of them.
 	Made *graph.Value
+
+	Wide bool    // codes have 16 bits, those of most activations 8
+	Read *Tensor // a second pair behind the first, for readers that compute with the other width; or nil
+
+	others  []int   // numbers of the nodes that read Read
+	coarser *Tensor // of 8 bits, whose values codes of 16 bits represent exactly; or nil
 
 	like   *graph.Value
 	weight bool
@@ -123,7 +130,7 @@ func Find(x *graph.Graph, opts Options) (*Plan, error) {
 	}
 	m.enter(m.main)
 	switch {
-	case opts.Activations.Type.Bits() == 16:
+	case opts.Activations.Type.Bits() == 16, opts.Wide != nil:
 		m.opset = max(m.opset, wideOpset)
 	default:
 		m.opset = max(m.opset, leastOpset)
@@ -200,9 +207,10 @@ func (m *marking) finish() (*Plan, error) {
 			return nil, err
 		}
 	}
+	m.widen(p)
 	scores := m.scores()
 	for _, t := range p.Tensors {
-		if t.Stored == nil && m.coarse(t, scores) {
+		if t.Stored == nil && (m.coarse(t, scores) || t.Wide && t.Plain() != nil && m.coarse(t.Plain(), scores)) {
 			p.Coarse = append(p.Coarse, t.Value)
 		}
 	}

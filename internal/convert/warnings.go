@@ -16,6 +16,7 @@ import (
 	"onnxquant/internal/graph"
 	"onnxquant/internal/half"
 	"onnxquant/internal/msg"
+	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/opset"
 	"onnxquant/internal/recognize"
 	"onnxquant/internal/rewrite"
@@ -37,6 +38,7 @@ func (p *Plan) warnings() {
 	p.warnOfExperts()
 	p.warnOfCoarse()
 	p.warnOfWrong8()
+	p.warnOfSiLU()
 	p.warnOfShapes()
 	p.warnOfConvolutions()
 	e := p.opts.Discover.Target
@@ -128,20 +130,53 @@ func (p *Plan) warnOfCoarse() {
 
 // warnOfWrong8 names the nodes that the target computes wrongly on activations of 8 bits.
 func (p *Plan) warnOfWrong8() {
+	if nodes := p.wrong8(); len(nodes) > 0 {
+		p.warn("%s computes wrongly with activations of 8 bits: %s (--activation-type uint16)", p.opts.Discover.Target.Name, msg.List(describe(nodes)))
+	}
+}
+
+func describe(nodes []*onnxpb.NodeProto) (names []string) {
+	for _, n := range nodes {
+		names = append(names, graph.Describe(n))
+	}
+	return names
+}
+
+// wrong8 lists the nodes that the target computes wrongly on activations of 8 bits.
+func (p *Plan) wrong8() (nodes []*onnxpb.NodeProto) {
 	e := p.opts.Discover.Target
 	if p.static == nil || len(e.Wrong8) == 0 {
-		return
+		return nil
 	}
-	var names []string
 	for _, n := range p.graph.File.Proto.Graph.Node {
-		t := p.static.Of(p.graph.Source(n, 0))
+		t := p.static.ReadBy(p.static.Of(p.graph.Source(n, 0)), p.graph.Number(n))
 		if t != nil && t.Codes.Type.Bits() == 8 && graph.IsStandard(n.GetDomain()) && slices.Contains(e.Wrong8, n.GetOpType()) {
-			names = append(names, graph.Describe(n))
+			nodes = append(nodes, n)
 		}
 	}
-	if len(names) > 0 {
-		p.warn("%s computes wrongly with activations of 8 bits: %s (--activation-type uint16)", e.Name, msg.List(names))
+	return nodes
+}
+
+// warnOfSiLU names the products of a value with its Sigmoid that the target computes wrongly on activations of 16 bits.
+func (p *Plan) warnOfSiLU() {
+	if p.static == nil || !p.opts.Discover.Static.Placement.SplitSiLU {
+		return
 	}
+	var nodes []*onnxpb.NodeProto
+	for _, t := range p.static.Tensors {
+		nodes = append(nodes, t.SiLU(p.graph)...)
+	}
+	if len(nodes) > 0 {
+		p.warn("%s computes Conv, Sigmoid and Mul behind each other wrongly with activations of 16 bits: %s (--activation-type uint8 with --calib gives 16 bits where they help, in a form that is right)", p.opts.Discover.Target.Name, msg.List(describe(nodes)))
+	}
+}
+
+// WrongIn8 lists the activations of 8 bits on which the target computes wrongly.
+func (p *Plan) WrongIn8() (values []*graph.Value) {
+	for _, n := range p.wrong8() {
+		values = append(values, p.graph.Source(n, 0))
+	}
+	return values
 }
 
 // warnOfFloatZeros says that ONNX Runtime has no fast kernel for float zero points.

@@ -25,6 +25,10 @@ type StaticOptions struct {
 	Placement target.Placement
 	Coarse    bool // activations are quantized even if codes are too coarse for them
 	Others    bool // weights of all operators get the formats of precision_info that are decoded
+
+	// By path or name of an activation.
+	Float map[string]bool // stays in float, and the nodes that read or make it
+	Wide  map[string]bool // has codes of 16 bits
 }
 
 // findStatic decides which values have pairs of QuantizeLinear and DequantizeLinear. It returns nil
@@ -63,7 +67,12 @@ func (s *selection) find(all []*Decision, trained map[string]bool, except Except
 	if opts.Format == spec.Uint8 {
 		weights.Type, weights.Symmetric = dtype.Uint8, false
 	}
+	var wide func(v *graph.Value) bool
+	if len(opts.Static.Wide) > 0 {
+		wide = func(v *graph.Value) bool { return opts.Static.Wide[v.Path] || opts.Static.Wide[v.Name] }
+	}
 	return actpairs.Find(x, actpairs.Options{
+		Wide:   wide,
 		Ranges: opts.Static.Ranges, Activations: opts.Static.Codes, Weights: weights, PerChannel: opts.Block == spec.PerChannel || opts.Block > 0,
 		Int4:      actpairs.Int4{Block: func(v *graph.Value) (int, bool) { return decided[v].int4(opts) }, Rule: opts.Target.Static.Int4},
 		Placement: opts.Static.Placement, Selects: s.selects, Keeps: func(v *graph.Value) bool { return s.kept[v] },
@@ -247,7 +256,7 @@ func (s *selection) selects(n *onnxpb.NodeProto) bool {
 	switch {
 	case !s.opts.Static.Placement.EveryOp && !slices.Contains(s.opts.Ops, n.GetOpType()), s.left[s.x.Number(n)]:
 		return false
-	case named(s.opts.Exclude), s.opts.rangeless(s.x, n) != nil, s.opts.Static.among(s.coarse, s.x, n) != nil:
+	case named(s.opts.Exclude), s.opts.rangeless(s.x, n) != nil, s.opts.inFloat(s.x, n) != nil, s.opts.Static.among(s.coarse, s.x, n) != nil:
 		return false
 	}
 	return s.opts.Include.Empty() || named(s.opts.Include) || stored(s.opts.Include)
@@ -258,6 +267,16 @@ func (s *selection) selects(n *onnxpb.NodeProto) bool {
 func (o *Options) rangeless(x *graph.Graph, n *onnxpb.NodeProto) *graph.Value {
 	for _, v := range slices.Concat(x.Inputs(n), x.Outputs(n)) {
 		if v != nil && v.Tensor == nil && o.Static.Ranges.Lacks(v.Path, v.Name) {
+			return v
+		}
+	}
+	return nil
+}
+
+// inFloat returns a value that a node reads or makes and that shall stay in float, with the node.
+func (o *Options) inFloat(x *graph.Graph, n *onnxpb.NodeProto) *graph.Value {
+	for _, v := range slices.Concat(x.Inputs(n), x.Outputs(n)) {
+		if v != nil && v.Tensor == nil && (o.Static.Float[v.Path] || o.Static.Float[v.Name]) {
 			return v
 		}
 	}
@@ -323,6 +342,9 @@ func (d *Decision) unsettledStatic(x *graph.Graph, opts Options, coarse []*graph
 	for _, l := range d.Reach.Leaves {
 		if v := opts.rangeless(x, l.Node); v != nil {
 			return fmt.Sprintf("%s has no range", msg.Quote(v.Path))
+		}
+		if v := opts.inFloat(x, l.Node); v != nil {
+			return fmt.Sprintf("%s stays in float because of its loss", msg.Quote(v.Path))
 		}
 		if v := opts.Static.among(coarse, x, l.Node); v != nil && !opts.Static.Coarse {
 			return fmt.Sprintf("codes are too coarse for the range of %s", msg.Quote(v.Path))

@@ -53,8 +53,11 @@ func (r *rewriting) place(p *actpairs.Plan) (need int64) {
 		}
 	}
 	for _, t := range p.Tensors {
-		if t.Stored == nil {
+		switch {
+		case t.Stored == nil:
 			l.activation(t)
+		case t.Read != nil:
+			l.convertStored(t)
 		}
 	}
 	for _, b := range p.Biases {
@@ -77,6 +80,12 @@ func (l *placing) params(t *actpairs.Tensor) params {
 		return params{w.tensors.Scales.GetName(), w.tensors.Zeros.GetName()}
 	}
 	name := t.Value.Name
+	if t.Derived() {
+		scale := l.b.Computed(l.copy, name+"_scale", dtype.Float32, nil, t.DerivedScale())
+		zero := l.b.Computed(l.copy, name+"_zero_point", t.Codes.Type, nil, t.DerivedZero())
+		l.named[t] = params{scale.GetName(), zero.GetName()}
+		return l.named[t]
+	}
 	made := params{
 		l.constant(name+"_scale", dtype.Float32, binary.LittleEndian.AppendUint32(nil, math.Float32bits(t.Own.Scale))),
 		l.constant(name+"_zero_point", t.Codes.Type, t.Codes.Append(nil, t.Own.Zero)),
@@ -98,7 +107,7 @@ func (l *placing) constant(name string, typ dtype.DType, raw []byte) string {
 func (l *placing) activation(t *actpairs.Tensor) {
 	v, x := t.Value, l.copy.Original
 	home := l.home(v)
-	inside := map[*graph.Scope]string{} // by body, the output of its pair
+	inside := map[*graph.Scope]*decoded{} // by body
 	near := v.Output || t.Made != v
 	for _, u := range v.Uses {
 		s := x.Home(u.Node)
@@ -109,10 +118,10 @@ func (l *placing) activation(t *actpairs.Tensor) {
 		if !l.plan.Open(s) {
 			continue
 		}
-		if inside[s] == "" {
+		if inside[s] == nil {
 			inside[s] = l.pair(s, t, v.Name, l.copy.Names.Fresh(v.Name+"_DequantizeLinear_Output"))
 		}
-		l.copy.Node(u.Node).Input[u.Input] = inside[s]
+		l.read(u, inside[s])
 	}
 	if !near && len(inside) > 0 {
 		return
@@ -129,16 +138,50 @@ func (l *placing) activation(t *actpairs.Tensor) {
 	if t.Made != v {
 		l.undeclared[t.Made.Name] = true
 	}
-	l.pair(home, t, source, result)
+	pair := l.pair(home, t, source, result)
 	for _, u := range v.Uses {
 		if x.Home(u.Node) == home {
-			l.copy.Node(u.Node).Input[u.Input] = result
+			l.read(u, pair)
 		}
 	}
 }
 
-// pair adds the pair of an activation to a graph, and returns its output.
-func (l *placing) pair(s *graph.Scope, t *actpairs.Tensor, source, result string) string {
+// decoded is the output of a pair, and of the second one behind it.
+type decoded struct {
+	scope          *graph.Scope
+	of             *actpairs.Tensor
+	name, readName string
+}
+
+// read has a node read the output of a pair, or of the second one, which is added for the first reader.
+func (l *placing) read(u graph.Use, d *decoded) {
+	name := d.name
+	if t := l.plan.ReadBy(d.of, l.copy.Original.Number(u.Node)); t != d.of {
+		if d.readName == "" {
+			d.readName = l.pair(d.scope, t, d.name, l.copy.Names.Fresh(t.Value.Name+"_Converted")).name
+		}
+		name = d.readName
+	}
+	l.copy.Node(u.Node).Input[u.Input] = name
+}
+
+// convertStored adds a second pair behind a stored tensor, in each graph that needs it.
+func (l *placing) convertStored(t *actpairs.Tensor) {
+	in := map[*graph.Scope]*decoded{}
+	for _, u := range t.Value.Uses {
+		s := l.copy.Original.Home(u.Node)
+		if l.plan.ReadBy(t, l.copy.Original.Number(u.Node)) == t || !l.plan.Open(s) {
+			continue
+		}
+		if in[s] == nil {
+			in[s] = &decoded{scope: s, of: t, name: t.Value.Name}
+		}
+		l.read(u, in[s])
+	}
+}
+
+// pair adds the pair of an activation to a graph.
+func (l *placing) pair(s *graph.Scope, t *actpairs.Tensor, source, result string) *decoded {
 	p, b := l.params(t), l.builder(s)
 	codes := b.Value(t.Value.Name, "QuantizeLinear", []string{source, p.scale, p.zero})
 	b.Node(t.Value.Name, "DequantizeLinear", result, []string{codes, p.scale, p.zero})
@@ -146,7 +189,7 @@ func (l *placing) pair(s *graph.Scope, t *actpairs.Tensor, source, result string
 	if result != t.Value.Name {
 		l.decoded[result] = source
 	}
-	return result
+	return &decoded{scope: s, of: t, name: result}
 }
 
 // home is the scope of an activation.

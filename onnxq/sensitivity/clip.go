@@ -253,6 +253,7 @@ func (s *static) keepClips(ctx context.Context, c *clips) error {
 		}
 		if loss.Damage < least {
 			least = loss.Damage
+			s.whole = given.Ranges.Tensors
 			s.fit.Options, s.fit.Clipped, s.fit.MinMax, s.loss = o, counts, &whole, &loss
 			o.Ranges.Method += ", clipped"
 			s.fit.Method = o.Ranges.Method

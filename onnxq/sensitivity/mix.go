@@ -21,11 +21,13 @@ type mix struct {
 	noun    string                                      // what a part is
 	parts   []string                                    // names, in the order of the model
 	leave   func(o *onnxq.Options, parts []int) error   // has parts compute in float
+	widen   func(o *onnxq.Options, parts []int) error   // gives parts 16 bits, which costs less; nil: the target has none
 	trials  func(ctx context.Context) (*measure, error) // measures some parts in codes
 	limits  Limits
 	options *onnxq.Options // with all parts in codes at first
 	loss    *outcome       // with the limit at first
 	float   []string       // names of the parts that compute in float
+	wide    []string       // names of the parts that have 16 bits
 	warn    *[]string
 }
 
@@ -80,9 +82,15 @@ func (x *mix) find(ctx context.Context, all onnxq.OutputLoss) error {
 	if err != nil {
 		return err
 	}
-	if err := x.enough(ctx, order); err != nil {
+	if x.widen != nil {
+		if x.wide, err = x.enough(ctx, order, x.widen); err != nil || l.met {
+			return err
+		}
+	}
+	if x.float, err = x.enough(ctx, order, x.leave); err != nil {
 		return err
 	}
+	x.wide = slices.DeleteFunc(x.wide, func(name string) bool { return slices.Contains(x.float, name) })
 	if l.loss.Damage == math.MaxFloat64 && x.failed != nil {
 		return x.failed
 	}
@@ -208,13 +216,13 @@ func floatIn(blocks []block) (all []int) {
 	return all
 }
 
-// enough finds how many of the worst blocks must stay in float to hold the limit. It converts the model
-// with each number that it tries: operators beside those blocks compute in float, too.
-func (x *mix) enough(ctx context.Context, order []block) error {
+// enough finds how many of the worst blocks must be spared to hold the limit, and returns the names of their parts. It converts
+// the model with each number that it tries: operators beside those blocks are spared, too.
+func (x *mix) enough(ctx context.Context, order []block, spare func(o *onnxq.Options, parts []int) error) (spared []string, err error) {
 	given := *x.options
 	holds := func(n int) (bool, error) {
 		options, parts := given, floatIn(order[:n])
-		if err := x.leave(&options, parts); err != nil {
+		if err := spare(&options, parts); err != nil {
 			return false, err
 		}
 		loss, err := x.lossOfOutput(ctx, x.model, options)
@@ -223,9 +231,9 @@ func (x *mix) enough(ctx context.Context, order []block) error {
 		}
 		met := x.holds(loss)
 		if met || n == len(order) {
-			*x.options, x.float = options, nil
+			*x.options, spared = options, nil
 			for _, i := range parts {
-				x.float = append(x.float, x.parts[i])
+				spared = append(spared, x.parts[i])
 			}
 			x.settle(loss)
 		}
@@ -235,7 +243,7 @@ func (x *mix) enough(ctx context.Context, order []block) error {
 	for n < len(order) {
 		ok, err := holds(n)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if ok {
 			break
@@ -244,21 +252,21 @@ func (x *mix) enough(ctx context.Context, order []block) error {
 	}
 	if n == len(order) {
 		if _, err := holds(n); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	for n-fails > 1 {
 		middle := (n + fails) / 2
 		switch ok, err := holds(middle); {
 		case err != nil:
-			return err
+			return nil, err
 		case ok:
 			n = middle
 		default:
 			fails = middle
 		}
 	}
-	return nil
+	return spared, nil
 }
 
 // lossOfOutput converts a model and runs the result as users do. If the result does not run, its damage is infinite.

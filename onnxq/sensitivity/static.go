@@ -3,7 +3,6 @@ package sensitivity
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -36,7 +35,7 @@ type StaticFit struct {
 // there. Samples and outputs stay in memory, up to 512 MiB. With o.Algorithm GPTQ or Best, data find codes of weights, too, in a
 // temporary file: the caller closes the fit when it needs the options no more.
 func Static(ctx context.Context, path string, o onnxq.Options, opts calibrate.Options, limits Limits) (*StaticFit, error) {
-	o.Balance = nil // of other ranges
+	o.Balance, o.FloatActivations, o.WideActivations = nil, nil, nil // of other ranges
 	f := &StaticFit{Options: o, Limits: limits}
 	s := &static{fitting: fitting{path: path, data: opts, options: &f.Options}, fit: f}
 	if s.algorithm = o.Algorithm; o.Algorithm == spec.GPTQ {
@@ -44,7 +43,7 @@ func Static(ctx context.Context, path string, o onnxq.Options, opts calibrate.Op
 	}
 	f.Limit = limitOf(limits)
 	defer s.close()
-	for _, step := range []func(context.Context) error{s.open, s.ranges, s.rest, s.run, s.narrow, s.balance, s.clip, s.codes, s.mix, s.codesAgain} {
+	for _, step := range []func(context.Context) error{s.open, s.ranges, s.widths, s.rest, s.run, s.narrow, s.balance, s.clip, s.codes, s.mix, s.codesAgain} {
 		if err := step(ctx); err != nil {
 			s.fit.Close()
 			return nil, err
@@ -59,7 +58,8 @@ type static struct {
 	fit  *StaticFit
 	loss *onnxq.OutputLoss // with the options of the fit, and all activations in codes; nil if it is not known
 
-	algorithm spec.Algorithm // of codes that are found by data, or ""
+	whole     map[string]calib.Range // ranges before they were clipped; nil: none was
+	algorithm spec.Algorithm         // of codes that are found by data, or ""
 }
 
 // ranges finds the ranges of activations.
@@ -116,7 +116,7 @@ func (s *static) rest(context.Context) error {
 
 // unreached reports whether a reason to stay in float is about activations.
 func unreached(reason string) bool {
-	return strings.HasPrefix(reason, "read by ") || strings.HasSuffix(reason, " has no range") || strings.HasPrefix(reason, "codes are too coarse for the range of ")
+	return strings.HasPrefix(reason, "read by ") || strings.HasSuffix(reason, " has no range") || strings.HasSuffix(reason, " because of its loss") || strings.HasPrefix(reason, "codes are too coarse for the range of ")
 }
 
 // isProduct reports whether a consumer, such as MatMul:1, multiplies a weight, or looks it up.
@@ -189,6 +189,7 @@ func (s *static) mix(ctx context.Context) error {
 		Sensitivity: s.held, model: s.model, noun: "activation", parts: names(groups), limits: f.Limits,
 		options: &f.Options, loss: &outcome{limit: f.Limit}, warn: &f.Warnings,
 		leave: func(o *onnxq.Options, parts []int) error { return keepFloat(s.model.Graph(), o, groups, parts) },
+		widen: s.widener(groups),
 		trials: func(ctx context.Context) (*measure, error) {
 			t, done, err := s.held.trialsOf(ctx, s.model.Graph(), groups)
 			if err != nil {
@@ -202,6 +203,7 @@ func (s *static) mix(ctx context.Context) error {
 		return err
 	}
 	err = x.find(ctx, all)
+	f.Wide = append(f.Wide, x.wide...)
 	f.Float, f.Loss, f.All, f.Weights, f.Limit, f.Met = x.float, x.loss.loss, x.loss.all, x.loss.weights, x.loss.limit, x.loss.met
 	return err
 }
@@ -221,15 +223,11 @@ func (s *static) lossOfAll(ctx context.Context) (onnxq.OutputLoss, error) {
 // keepFloat changes options so that some groups stay in float. The weights of their operators get codes
 // that are decoded, in blocks of 32.
 func keepFloat(x *graph.Graph, o *onnxq.Options, groups []*group, float []int) error {
-	ranges := *o.Ranges
-	ranges.NoRange = maps.Clone(ranges.NoRange)
-	if ranges.NoRange == nil {
-		ranges.NoRange = map[string]bool{}
-	}
+	o.FloatActivations = slices.Clip(o.FloatActivations)
 	seen := map[*graph.Value]bool{}
 	for _, i := range float {
 		for _, t := range groups[i].all {
-			ranges.NoRange[t.Value.Path] = true
+			o.FloatActivations = append(o.FloatActivations, t.Value.Path)
 			for _, u := range t.Value.Uses {
 				for _, w := range x.Inputs(u.Node) {
 					seen[w] = true
@@ -250,7 +248,6 @@ func keepFloat(x *graph.Graph, o *onnxq.Options, groups []*group, float []int) e
 			multiplied[w.Name] = !slices.ContainsFunc(w.Uses, func(u graph.Use) bool { return isNoMatrixProduct(u.Node.GetOpType()) })
 		}
 	}
-	o.Ranges = &ranges
 	return decodeWeights(o, weights, multiplied)
 }
 

@@ -23,10 +23,15 @@ func (f *StaticFit) Summary() (facts [][2]string) {
 	switch {
 	case f.Of == 0:
 		add(label, "none was measured: no activation has codes, or no output is of a floating-point type")
+	case len(f.Float) == 0 && len(f.Wide) > 0:
+		add(label, "%s of their own scale in 8 bits, but for those of 16", english.Plural(f.Of, "activation", ""))
 	case len(f.Float) == 0:
 		add(label, "%s of their own scale, all in codes", english.Plural(f.Of, "activation", ""))
 	default:
 		add(label, "%d of %s stay in float, because of their loss: %s", len(f.Float), english.Plural(f.Of, "activation", ""), msg.ListNames(slices.Clone(f.Float)))
+	}
+	if n := len(f.Wide); n > 0 {
+		add(label, "%s of 16 bits, because 8 bits cost too much: %s", english.Plural(n, "activation", ""), msg.ListNames(slices.Clone(f.Wide)))
 	}
 	if n := len(f.Coarse); n > 0 {
 		add(label, "%s in float, because codes are too coarse for the range", english.Plural(n, "more", "more"))
@@ -36,7 +41,7 @@ func (f *StaticFit) Summary() (facts [][2]string) {
 	}
 	if f.Of > 0 {
 		add("loss", "%s on %s%s", lossText(f.Loss), heldOut(f.HeldOut), limitText(f.Limits, f.Limit))
-		if len(f.Float) > 0 {
+		if len(f.Float)+len(f.Wide) > 0 && f.Weights != (onnxq.OutputLoss{}) {
 			add("loss", "all in codes: %s; codes for weights alone: %s", lossText(f.All), lossText(f.Weights))
 		}
 	}

@@ -30,7 +30,10 @@ type group struct {
 func groupsOf(p *actpairs.Plan) (groups []*group) {
 	of := map[*actpairs.Tensor]*group{}
 	for _, t := range p.Tensors {
-		own := t
+		own := t.Plain()
+		if own == nil { // 16 bits for all readers
+			continue
+		}
 		for own.Like != nil {
 			own = own.Like
 		}
