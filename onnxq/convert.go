@@ -105,7 +105,7 @@ func (o Output) warnings() ([]string, error) {
 func (o Output) report(done *convert.Result) *Report {
 	carried := describe(done.Plan, o.Plan.opts)
 	carried.Warnings, carried.input = slices.Concat(done.Plan.Warnings, done.Warnings), o.Plan.input
-	carried.Activations, carried.Dynamic = o.Plan.Activations, o.Plan.Dynamic
+	carried.Activations, carried.Dynamic, carried.Levels = o.Plan.Activations, o.Plan.Dynamic, o.Plan.Levels
 	r := &Report{Plan: carried, Tensors: []TensorReport{}, Verified: done.Verified, Output: o.Path}
 	if c := done.Calibration; c != nil {
 		n := float64(max(c.Layers, 1))

@@ -210,6 +210,11 @@ type Options struct {
 	// returns an error, nothing is written.
 	Try func(ctx context.Context, path string) error
 
+	// FindLevels, if set, chooses the accuracy_level of each MatMulNBits whose level is not set otherwise. It is called
+	// with the path of the finished output, before Try, and with the names of weights by the names of their codes. Weights
+	// that it returns get another level. sensitivity.Levels has one.
+	FindLevels func(ctx context.Context, path string, weights map[string]string) (map[string]spec.AccuracyLevel, error)
+
 	// NoVerify skips reading the output again to check it.
 	NoVerify bool
 
@@ -334,6 +339,7 @@ func (o Options) resolve() (r convert.Options, err error) {
 		MinCoverage: o.MinCoverage,
 		NoVerify:    o.NoVerify,
 		Try:         o.Try,
+		FindLevels:  o.FindLevels,
 		Provenance:  o.Provenance,
 		Progress:    o.Progress,
 		Calibration: activationsOf(o.Calibration),

@@ -53,6 +53,7 @@ type Plan struct {
 	// Activations and Dynamic are what package sensitivity found, if the caller sets it.
 	Activations *StaticActivations  `json:"static_activations,omitempty"`
 	Dynamic     *DynamicActivations `json:"dynamic_activations,omitempty"`
+	Levels      *AccuracyLevels     `json:"accuracy_levels,omitempty"` // the same, of Options.FindLevels
 
 	plan  *convert.Plan
 	opts  convert.Options // that made the plan

@@ -158,6 +158,30 @@ type DynamicActivations struct {
 	Engine  string     `json:"engine"`       // what ran the models
 }
 
+// AccuracyLevels says which weights have a MatMulNBits with activations in float, and what levels do to the outputs.
+type AccuracyLevels struct {
+	Samples int `json:"samples"`  // that codes of weights may be found with
+	HeldOut int `json:"held_out"` // other samples, on which levels were compared; 0: the same ones
+
+	Of     int      `json:"weights"`           // that can have a level
+	Raised []string `json:"level_1,omitempty"` // weights that have level 1, the worst first; the others have level 4
+
+	Chosen LevelLoss `json:"loss"`         // of the output
+	Int8   LevelLoss `json:"loss_level_4"` // if all have level 4
+	Float  LevelLoss `json:"loss_level_1"` // if all have level 1: of codes for weights alone
+	Rows   int       `json:"rows"`         // of outputs, on these samples
+	Limit  float64   `json:"limit"`        // of the damage
+	Flips  int       `json:"most_flipped"` // limit of the flipped rows
+	Engine string    `json:"engine"`       // what ran the models
+}
+
+// LevelLoss is what levels of accuracy do to the outputs.
+type LevelLoss struct {
+	Damage  float64 `json:"damage"`                // as in OutputLoss
+	Flipped int     `json:"flipped"`               // rows whose largest element is not the float model's, though it is with level 1
+	Seconds float64 `json:"cpu_seconds,omitempty"` // CPU time of a run
+}
+
 // BalancedChannels says what factors of channels gained: see Options.Balance.
 type BalancedChannels struct {
 	Of     int         `json:"of"`                    // activations, or groups of them, that can have factors

@@ -36,18 +36,19 @@ type calibFlags struct {
 	codes   spec.Algorithm // of weights beside static activations, or ""
 	uneven  bool           // channels are not balanced
 	share   onnxq.Share
+	levels  levelFlags
 }
 
 func (f *calibFlags) define(fs *pflag.FlagSet) {
 	fs.Var(dataPaths{&f.paths}, "calib",
-		"find codes by running the model on `DATA`: .npz, .npy, .pb or\n.jsonl files, a folder of them, or self: a language model makes\nits own samples; may be repeated. Algorithms awq and gptq need\nit; --calib without --algorithm means --algorithm best. With\n--activations static or dynamic: find ranges, and what stays\nin float; codes only with --algorithm gptq or best")
+		"find codes by running the model on `DATA`: .npz, .npy, .pb or\n.jsonl files, a folder of them, or self: a language model makes\nits own samples; may be repeated. Algorithms awq and gptq need\nit; --calib without --algorithm means --algorithm best. With\n--activations static or dynamic: find ranges, and what stays\nin float; with --accuracy-level auto: find levels; codes then\nonly with --algorithm gptq or best")
 	cli.AlsoData(fs, "calib")
 	fs.Var(cli.Number[int]{Value: &f.samples, Valid: func(n int) bool { return n >= 1 }, Want: "at least 1"}, "samples", "how many samples of --calib are used (default 128)")
 	fs.Var(cli.Optional{To: &f.limits.KL, Kind: "E"}, "max-kl",
 		"with --activations static or dynamic, and --calib: the largest\nmean KL divergence of OUT's distributions on held-out samples;\nwhat costs most stays in float until the limit holds")
 	fs.Var(cli.Optional{To: &f.limits.SQNR, Kind: "DB"}, "min-sqnr", "the same for the least SQNR of an output")
 	fs.Var(cli.Optional{To: &f.limits.Drop, Kind: "SHARE"}, "max-drop",
-		"the same for the share of held-out rows with another largest\nclass, such as 1%")
+		"the same for the share of held-out rows with another largest\nclass, such as 1%; also with --accuracy-level auto (default 0)")
 	fs.BoolVar(&f.uneven, "no-balance", false,
 		"with --activations static --calib, do not divide channels of\nactivations by factors that weights compensate")
 	fs.Var(cli.Number[int]{Value: &f.steps, Valid: func(n int) bool { return n >= 1 }, Want: "at least 1"}, "tune",
@@ -66,8 +67,15 @@ func (f *calibFlags) define(fs *pflag.FlagSet) {
 func (f *calibFlags) finish(fs *pflag.FlagSet, o *onnxq.Options, in string) error {
 	fits := sensitivity.Fits(*o) && len(f.paths) > 0
 	static := fits && o.Activations == spec.Static
+	if err := f.checkLevels(fits); err != nil {
+		return err
+	}
+	limits := f.limits
+	if f.levels.auto {
+		limits.Drop = nil
+	}
 	switch {
-	case f.limits != (sensitivity.Limits{}) && !fits:
+	case limits != (sensitivity.Limits{}) && !fits:
 		return cli.Usagef("--max-kl, --min-sqnr and --max-drop are for --activations static or dynamic with --calib")
 	case f.uneven && !static:
 		return cli.Usagef("--no-balance is for --activations static with --calib")
@@ -94,6 +102,10 @@ func (f *calibFlags) finish(fs *pflag.FlagSet, o *onnxq.Options, in string) erro
 	}
 	if fits {
 		return cli.LeaveOut(fs, "with --activations dynamic, --calib finds no codes", "resume", "calib-store", "calib-shard")
+	}
+	if f.levels.auto && !o.Algorithm.Calibrated() {
+		f.data = nil // prepareLevels opens them
+		return cli.LeaveOut(fs, "with --accuracy-level auto, --calib finds codes only with --algorithm awq, gptq or best", "resume", "calib-store", "tune")
 	}
 	if f.share.Of > 0 && f.store == "" {
 		return cli.Usagef("--calib-shard needs --calib-store FOLDER, which all shares use")

@@ -57,6 +57,7 @@ func (f *convertFlags) flagSet() *pflag.FlagSet {
 	fs.StringVar(&f.imatrix, "imatrix", "",
 		imatrixUsage+",\nfor the formats of ggml")
 	f.calibFlags.define(fs)
+	f.levels.define(fs, o)
 	fs.Var(cli.ByteCount{Value: &f.auto}, "auto",
 		"choose a format for each weight: the least error with an\noutput of at most this size, as onnxquant analyze does,\nwith --calib by what the outputs lose; --algorithm is then\nbest by default")
 	defineExternalData(fs, &o.ExternalData, &o.ExternalDataName, &o.ShardSize)
@@ -168,6 +169,8 @@ func (f *convertFlags) ofFolder(ctx context.Context, c *cli.Console, args []stri
 	switch {
 	case f.auto > 0:
 		return cli.Usagef("--auto is for one model, not for a folder")
+	case f.levels.auto:
+		return cli.Usagef("--accuracy-level auto is for one model; onnxquant batch has it for the models of a folder")
 	case f.slowdown > 0:
 		return cli.Usagef("--max-slowdown is for one model, not for a folder")
 	case sensitivity.Fits(f.opts) && len(f.paths) > 0:
@@ -319,6 +322,10 @@ func (f *convertFlags) convert(ctx context.Context, c *cli.Console, start time.T
 	f.opts.Try = f.try(in, f.opts.Try)
 	f.opts.Progress = bar.Update
 	f.opts.Calibrating, f.opts.Tuning, f.opts.Notify = bar.Calibrating, bar.Tuning, bar.Warn
+	if err := f.prepareLevels(ctx, in, bar); err != nil {
+		return err
+	}
+	defer f.levels.close()
 	m, p, err := f.open(c, in)
 	if err != nil {
 		return err
@@ -352,6 +359,7 @@ func (f *convertFlags) convert(ctx context.Context, c *cli.Console, start time.T
 		summary.Tensors(c.Stderr, made)
 	}
 	if !f.quiet {
+		cli.PrintFacts(c.Stderr, cli.Facts(sensitivity.LevelFacts(made.Plan.Levels)))
 		summary.Conversion(c.Stderr, made, time.Since(start), f.speed, f.hints(m, made.Plan))
 	}
 	if f.judged != nil && !f.quiet {
@@ -412,6 +420,7 @@ func (f *convertFlags) open(c *cli.Console, in string) (*onnxq.Model, *onnxq.Pla
 		var p *onnxq.Plan
 		if p, err = m.Plan(f.opts); err == nil {
 			f.fit.Note(p)
+			f.levels.note(p)
 			return m, p, nil
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"onnxquant/internal/quantize"
 	"onnxquant/internal/rewrite"
 	"onnxquant/internal/target"
+	"onnxquant/internal/work"
 	"onnxquant/internal/write"
 	"onnxquant/spec"
 )
@@ -414,13 +415,22 @@ func (p *Plan) interim(ctx context.Context, path string, layers []layer, found [
 
 // WriteFloat writes a model unchanged.
 func WriteFloat(ctx context.Context, m *modelfile.Model, path string, threads int, memory int64) error {
+	return writeFloat(ctx, m, path, spec.ExternalAuto, threads, memory)
+}
+
+// WriteApart writes a model unchanged, its contents to external data.
+func WriteApart(ctx context.Context, m *modelfile.Model, path string) error {
+	return writeFloat(ctx, m, path, spec.ExternalAlways, 0, work.DefaultMemory)
+}
+
+func writeFloat(ctx context.Context, m *modelfile.Model, path string, when spec.ExternalData, threads int, memory int64) error {
 	x, err := graph.New(m)
 	if err != nil {
 		return err
 	}
 	l := planner{input: x, whole: x, graph: x, opts: Options{
 		Discover: discover.Options{Format: spec.Float, Target: target.Of(spec.Portable), Activations: spec.WeightsOnly, Memory: memory},
-		External: write.External{When: spec.ExternalAuto}, Threads: threads, Memory: memory, NoVerify: true,
+		External: write.External{When: when}, Threads: threads, Memory: memory, NoVerify: true,
 	}}
 	plain, err := l.plan()
 	if err != nil {

@@ -91,7 +91,7 @@ func (c *content) begin(ctx context.Context) {
 
 func (c *content) create() (err error) {
 	out := c.plan.Output
-	c.file = write.File{Path: c.path, Model: c.plan.graph.File, Data: out.Data(), NoVerify: c.plan.opts.NoVerify, Try: c.plan.opts.Try, Seal: out.Seal, Rename: out.Rename}
+	c.file = write.File{Path: c.path, Model: c.plan.graph.File, Data: out.Data(), NoVerify: c.plan.opts.NoVerify, Try: c.plan.try(), Seal: out.Seal, Rename: out.Rename}
 	if c.target, err = c.file.Begin(c.ctx); err != nil {
 		return err
 	}

@@ -57,6 +57,7 @@ type Options struct {
 	MinCoverage float64 // least share of the bytes of float tensors to quantize, 0 to 1
 	NoVerify    bool
 	Try         func(ctx context.Context, path string) error // of the finished output; or nil
+	FindLevels  FindLevels                                   // or nil
 	Provenance  *spec.Step                                   // to record in the output; may be nil
 	Progress    func(done, total int64)                      // may be nil
 

@@ -52,14 +52,15 @@ type findings struct {
 	single  map[string]string   // path of a weight whose products stay in float32 → reason
 	weights discover.Exceptions // weights to quantize in another way or not at all
 	codes   *calibrated         // codes that calibration found; or nil
+	levels  bool                // Options.FindLevels was asked
 }
 
 func (f findings) none() bool {
-	return len(f.beyond)+len(f.single)+len(f.weights) == 0 && f.codes == nil
+	return len(f.beyond)+len(f.single)+len(f.weights) == 0 && f.codes == nil && !f.levels
 }
 
 func (f findings) and(more findings) findings {
-	return findings{joined(f.beyond, more.beyond), joined(f.single, more.single), f.weights.And(more.weights), cmp.Or(more.codes, f.codes)}
+	return findings{joined(f.beyond, more.beyond), joined(f.single, more.single), f.weights.And(more.weights), cmp.Or(more.codes, f.codes), more.levels || f.levels}
 }
 
 // joined returns the entries of two maps, those of the second first.

@@ -246,7 +246,7 @@ func (s *settling) settle(d *Decision) error {
 	if d.Reason == "" {
 		c = d.keptApart(c, s.x)
 		c = d.withScales(c, except.Scales, opts)
-		c = d.atLevel(c, s.x, except.Huge)
+		c = d.atLevel(c, s.x, except)
 		c = d.calibrated(c, s.x, opts, except.MSE)
 		c = d.estimated(c, s.x, opts)
 	}
@@ -434,13 +434,15 @@ func (d *Decision) multiplied() bool {
 	})
 }
 
-// atLevel sets another accuracy_level if ONNX Runtime computes wrongly with the default one. huge
-// means that the weight has elements too large for the default.
-func (d *Decision) atLevel(c Choice, x *graph.Graph, huge bool) Choice {
+// atLevel sets another accuracy_level if ONNX Runtime computes wrongly with the default one, or if an exception wants it.
+func (d *Decision) atLevel(c Choice, x *graph.Graph, except Exception) Choice {
 	switch {
 	case c.AccuracyLevel != spec.AccuracyDefault:
-	case huge:
+	case except.Huge: // its elements are too large for the default
 		c.AccuracyLevel = spec.AccuracyFloat32
+	case except.Level.Level != spec.AccuracyDefault:
+		c.AccuracyLevel = except.Level.Level
+		d.remark(fmt.Sprintf("accuracy_level %d: %s", c.AccuracyLevel, except.Level.Why))
 	case c.Style != spec.NBits || !c.NBits.Product || c.NBits.Bnb4:
 	case SharesHalf(d.DType, d.Reach):
 		c.AccuracyLevel = spec.AccuracyFloat32

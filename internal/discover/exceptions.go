@@ -17,7 +17,14 @@ type Exception struct {
 	MSE           string // why it gets algorithm mse in spite of calibration data, or ""
 	Scales        Scales // scales of another type
 	Huge          bool   // MatMulNBits must not round its activations to 8 bits
+	Level         Level  // accuracy_level of MatMulNBits in place of the default
 	SmallerAsInt8 bool   // int8 takes fewer bytes than the format of the options
+}
+
+// Level is an accuracy_level that replaces the default.
+type Level struct {
+	Level spec.AccuracyLevel
+	Why   string
 }
 
 // Scales is a type of scales that replaces that of the options, because the scales do not fit it.
@@ -37,7 +44,7 @@ func (e Exceptions) And(more Exceptions) Exceptions {
 		all[path] = Exception{
 			KeepFloat: cmp.Or(m.KeepFloat, was.KeepFloat), ForceDQ: cmp.Or(m.ForceDQ, was.ForceDQ),
 			MSE: cmp.Or(m.MSE, was.MSE), Scales: cmp.Or(m.Scales, was.Scales),
-			Huge: m.Huge || was.Huge, SmallerAsInt8: m.SmallerAsInt8 || was.SmallerAsInt8,
+			Level: cmp.Or(m.Level, was.Level), Huge: m.Huge || was.Huge, SmallerAsInt8: m.SmallerAsInt8 || was.SmallerAsInt8,
 		}
 	}
 	return all

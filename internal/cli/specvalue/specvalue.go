@@ -68,11 +68,23 @@ func (f FormatValue) Set(s string) error {
 }
 
 // AccuracyLevel is the value of a flag for the accuracy_level of MatMulNBits.
-type AccuracyLevel struct{ To *spec.AccuracyLevel }
+type AccuracyLevel struct {
+	To   *spec.AccuracyLevel
+	Auto *bool // of a flag that takes auto, too; or nil
+}
 
 func (a AccuracyLevel) Set(s string) error {
+	if a.Auto != nil {
+		if *a.Auto = strings.EqualFold(s, "auto"); *a.Auto {
+			*a.To = spec.AccuracyDefault
+			return nil
+		}
+	}
 	n, err := strconv.Atoi(s)
 	if err != nil || n < 0 || n > 4 {
+		if a.Auto != nil {
+			return errors.New("want 0 to 4, or auto")
+		}
 		return errors.New("want 0 to 4")
 	}
 	*a.To = spec.AccuracyLevel(n)
