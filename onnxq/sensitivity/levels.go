@@ -20,8 +20,7 @@ import (
 	"onnxquant/internal/msg"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/run/execute"
-	"onnxquant/internal/run/execute/ort"
-	"onnxquant/internal/run/execute/ort/wire"
+	"onnxquant/internal/run/observe"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/calibrate"
 	"onnxquant/spec"
@@ -389,10 +388,9 @@ func (s *Sensitivity) decisions(outputs [][]*execute.Tensor) (all []int) {
 
 // Turns in which levels are timed.
 const (
-	levelTurns    = 3
-	levelTurn     = 150 * time.Millisecond
-	levelWarm     = 50 * time.Millisecond
-	levelTurnRuns = 1000
+	levelTurns = 3
+	levelTurn  = 150 * time.Millisecond
+	levelWarm  = 50 * time.Millisecond
 )
 
 // time measures runs of the first held-out sample, with level 4, level 1 and the chosen levels in turn.
@@ -417,24 +415,12 @@ func (l *Levels) time(ctx context.Context, raised []int) error {
 
 // timeOf is the CPU time of a run.
 func (l *Levels) timeOf(ctx context.Context, int8 func(i int) bool) (float64, error) {
-	opened, err := l.session(ctx, int8)
+	session, err := l.session(ctx, int8)
 	if err != nil {
 		return 0, err
 	}
-	defer opened.Close()
-	session, ok := opened.(*ort.Session)
-	if !ok {
-		return 0, nil
-	}
-	inputs := slices.DeleteFunc(slices.Clone(l.held.others.inputs[0]), func(t *execute.Tensor) bool { return t == nil })
-	if err := session.Bind(inputs); err != nil {
-		return 0, err
-	}
-	timing, _, err := session.Time(wire.Time{Warm: levelWarm, For: levelTurn, Most: levelTurnRuns})
-	if err != nil || len(timing.Runs) == 0 {
-		return 0, err
-	}
-	return timing.CPU.Seconds() / float64(len(timing.Runs)), nil
+	defer session.Close()
+	return observe.CPUTime(session, l.held.others.inputs[0], levelWarm, levelTurn)
 }
 
 // LevelFacts says which weights have level 1, and what levels do to the outputs: a label and a text each.
