@@ -167,3 +167,1421 @@ next:
 	SUBS $8, R2
 	BNE next
 	RET
+
+// func absMaxBlocksNEON(acc, x *float32, blocks, n int)
+TEXT ·absMaxBlocksNEON(SB), NOSPLIT, $0-32
+	MOVD acc+0(FP), R0
+	MOVD x+8(FP), R1
+	MOVD blocks+16(FP), R2
+	MOVD n+24(FP), R3
+
+Block:
+	MOVD R3, R4
+	FMOVS (R0), F0
+	WORD $0x4ea0f800 // fabs v0.4s, v0.4s
+	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
+
+next:
+	FLDPQ.P 32(R1), (F2, F3)
+	WORD $0x4ea0f842 // fabs v2.4s, v2.4s
+	WORD $0x6ea26400 // umax v0.4s, v0.4s, v2.4s
+	WORD $0x4ea0f863 // fabs v3.4s, v3.4s
+	WORD $0x6ea36421 // umax v1.4s, v1.4s, v3.4s
+	SUBS $8, R4
+	BNE next
+	WORD $0x6ea16400 // umax v0.4s, v0.4s, v1.4s
+	WORD $0x6eb0a800 // umaxv s0, v0.4s
+	FMOVS.P F0, 4(R0)
+	SUBS $1, R2
+	BNE Block
+	RET
+
+// func absMaxColumnsNEON(acc, x *float32, n, rows int)
+TEXT ·absMaxColumnsNEON(SB), NOSPLIT, $0-32
+	MOVD acc+0(FP), R0
+	MOVD x+8(FP), R1
+	MOVD n+16(FP), R2
+	MOVD rows+24(FP), R3
+	LSL $2, R2, R6
+
+group:
+	SUBS $4, R3
+	BLT rest
+	ADD R6, R1, R7
+	ADD R6, R7, R8
+	ADD R6, R8, R9
+	MOVD R0, R4
+	MOVD R2, R5
+
+fours:
+	FLDPQ 0(R4), (F0, F1)
+	WORD $0x4ea0f800 // fabs v0.4s, v0.4s
+	WORD $0x4ea0f821 // fabs v1.4s, v1.4s
+	FLDPQ.P 32(R1), (F2, F3)
+	WORD $0x4ea0f842 // fabs v2.4s, v2.4s
+	WORD $0x6ea26400 // umax v0.4s, v0.4s, v2.4s
+	WORD $0x4ea0f863 // fabs v3.4s, v3.4s
+	WORD $0x6ea36421 // umax v1.4s, v1.4s, v3.4s
+	FLDPQ.P 32(R7), (F2, F3)
+	WORD $0x4ea0f842 // fabs v2.4s, v2.4s
+	WORD $0x6ea26400 // umax v0.4s, v0.4s, v2.4s
+	WORD $0x4ea0f863 // fabs v3.4s, v3.4s
+	WORD $0x6ea36421 // umax v1.4s, v1.4s, v3.4s
+	FLDPQ.P 32(R8), (F2, F3)
+	WORD $0x4ea0f842 // fabs v2.4s, v2.4s
+	WORD $0x6ea26400 // umax v0.4s, v0.4s, v2.4s
+	WORD $0x4ea0f863 // fabs v3.4s, v3.4s
+	WORD $0x6ea36421 // umax v1.4s, v1.4s, v3.4s
+	FLDPQ.P 32(R9), (F2, F3)
+	WORD $0x4ea0f842 // fabs v2.4s, v2.4s
+	WORD $0x6ea26400 // umax v0.4s, v0.4s, v2.4s
+	WORD $0x4ea0f863 // fabs v3.4s, v3.4s
+	WORD $0x6ea36421 // umax v1.4s, v1.4s, v3.4s
+	FSTPQ.P (F0, F1), 32(R4)
+	SUBS $8, R5
+	BNE fours
+	MOVD R9, R1
+	B group
+
+rest:
+	ADDS $4, R3
+	BEQ done
+
+single:
+	MOVD R0, R4
+	MOVD R2, R5
+
+columns:
+	FLDPQ 0(R4), (F0, F1)
+	WORD $0x4ea0f800 // fabs v0.4s, v0.4s
+	WORD $0x4ea0f821 // fabs v1.4s, v1.4s
+	FLDPQ.P 32(R1), (F2, F3)
+	WORD $0x4ea0f842 // fabs v2.4s, v2.4s
+	WORD $0x6ea26400 // umax v0.4s, v0.4s, v2.4s
+	WORD $0x4ea0f863 // fabs v3.4s, v3.4s
+	WORD $0x6ea36421 // umax v1.4s, v1.4s, v3.4s
+	FSTPQ.P (F0, F1), 32(R4)
+	SUBS $8, R5
+	BNE columns
+	SUBS $1, R3
+	BNE single
+
+done:
+	RET
+
+// func rangeBlocksNEON(lo, hi, x *float32, blocks, n int)
+TEXT ·rangeBlocksNEON(SB), NOSPLIT, $0-40
+	MOVD lo+0(FP), R0
+	MOVD hi+8(FP), R1
+	MOVD x+16(FP), R2
+	MOVD blocks+24(FP), R3
+	MOVD n+32(FP), R4
+	MOVD $0x80000000, R5
+	WORD $0x4e040ca6 // dup v6.4s, w5
+
+Block:
+	MOVD R4, R5
+	FMOVS (R0), F0
+	FMOVS (R1), F2
+	WORD $0x4ea0f800 // fabs v0.4s, v0.4s
+	WORD $0x4ea0f842 // fabs v2.4s, v2.4s
+	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
+	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
+
+next:
+	FLDPQ.P 32(R2), (F4, F5)
+	WORD $0x4ea46442 // smax v2.4s, v2.4s, v4.4s
+	WORD $0x6e261c84 // eor v4.16b, v4.16b, v6.16b
+	WORD $0x4ea46400 // smax v0.4s, v0.4s, v4.4s
+	WORD $0x4ea56463 // smax v3.4s, v3.4s, v5.4s
+	WORD $0x6e261ca5 // eor v5.16b, v5.16b, v6.16b
+	WORD $0x4ea56421 // smax v1.4s, v1.4s, v5.4s
+	SUBS $8, R5
+	BNE next
+	WORD $0x4ea16400 // smax v0.4s, v0.4s, v1.4s
+	WORD $0x4ea36442 // smax v2.4s, v2.4s, v3.4s
+	WORD $0x4eb0a800 // smaxv s0, v0.4s
+	WORD $0x4eb0a842 // smaxv s2, v2.4s
+	WORD $0x4ea61c00 // orr v0.16b, v0.16b, v6.16b
+	FMOVS.P F0, 4(R0)
+	FMOVS.P F2, 4(R1)
+	SUBS $1, R3
+	BNE Block
+	RET
+
+// func rangeColumnsNEON(lo, hi, x *float32, n, rows int)
+TEXT ·rangeColumnsNEON(SB), NOSPLIT, $0-40
+	MOVD lo+0(FP), R0
+	MOVD hi+8(FP), R1
+	MOVD x+16(FP), R2
+	MOVD n+24(FP), R3
+	MOVD rows+32(FP), R4
+	MOVD $0x80000000, R8
+	WORD $0x4e040d06 // dup v6.4s, w8
+	LSL $2, R3, R8
+
+group:
+	SUBS $4, R4
+	BLT rest
+	ADD R8, R2, R9
+	ADD R8, R9, R10
+	ADD R8, R10, R11
+	MOVD R0, R5
+	MOVD R1, R6
+	MOVD R3, R7
+
+fours:
+	FLDPQ 0(R5), (F0, F1)
+	FLDPQ 0(R6), (F2, F3)
+	WORD $0x4ea0f800 // fabs v0.4s, v0.4s
+	WORD $0x4ea0f842 // fabs v2.4s, v2.4s
+	WORD $0x4ea0f821 // fabs v1.4s, v1.4s
+	WORD $0x4ea0f863 // fabs v3.4s, v3.4s
+	FLDPQ.P 32(R2), (F4, F5)
+	WORD $0x4ea46442 // smax v2.4s, v2.4s, v4.4s
+	WORD $0x6e261c84 // eor v4.16b, v4.16b, v6.16b
+	WORD $0x4ea46400 // smax v0.4s, v0.4s, v4.4s
+	WORD $0x4ea56463 // smax v3.4s, v3.4s, v5.4s
+	WORD $0x6e261ca5 // eor v5.16b, v5.16b, v6.16b
+	WORD $0x4ea56421 // smax v1.4s, v1.4s, v5.4s
+	FLDPQ.P 32(R9), (F4, F5)
+	WORD $0x4ea46442 // smax v2.4s, v2.4s, v4.4s
+	WORD $0x6e261c84 // eor v4.16b, v4.16b, v6.16b
+	WORD $0x4ea46400 // smax v0.4s, v0.4s, v4.4s
+	WORD $0x4ea56463 // smax v3.4s, v3.4s, v5.4s
+	WORD $0x6e261ca5 // eor v5.16b, v5.16b, v6.16b
+	WORD $0x4ea56421 // smax v1.4s, v1.4s, v5.4s
+	FLDPQ.P 32(R10), (F4, F5)
+	WORD $0x4ea46442 // smax v2.4s, v2.4s, v4.4s
+	WORD $0x6e261c84 // eor v4.16b, v4.16b, v6.16b
+	WORD $0x4ea46400 // smax v0.4s, v0.4s, v4.4s
+	WORD $0x4ea56463 // smax v3.4s, v3.4s, v5.4s
+	WORD $0x6e261ca5 // eor v5.16b, v5.16b, v6.16b
+	WORD $0x4ea56421 // smax v1.4s, v1.4s, v5.4s
+	FLDPQ.P 32(R11), (F4, F5)
+	WORD $0x4ea46442 // smax v2.4s, v2.4s, v4.4s
+	WORD $0x6e261c84 // eor v4.16b, v4.16b, v6.16b
+	WORD $0x4ea46400 // smax v0.4s, v0.4s, v4.4s
+	WORD $0x4ea56463 // smax v3.4s, v3.4s, v5.4s
+	WORD $0x6e261ca5 // eor v5.16b, v5.16b, v6.16b
+	WORD $0x4ea56421 // smax v1.4s, v1.4s, v5.4s
+	WORD $0x4ea61c00 // orr v0.16b, v0.16b, v6.16b
+	WORD $0x4ea61c21 // orr v1.16b, v1.16b, v6.16b
+	FSTPQ.P (F0, F1), 32(R5)
+	FSTPQ.P (F2, F3), 32(R6)
+	SUBS $8, R7
+	BNE fours
+	MOVD R11, R2
+	B group
+
+rest:
+	ADDS $4, R4
+	BEQ done
+
+single:
+	MOVD R0, R5
+	MOVD R1, R6
+	MOVD R3, R7
+
+columns:
+	FLDPQ 0(R5), (F0, F1)
+	FLDPQ 0(R6), (F2, F3)
+	WORD $0x4ea0f800 // fabs v0.4s, v0.4s
+	WORD $0x4ea0f842 // fabs v2.4s, v2.4s
+	WORD $0x4ea0f821 // fabs v1.4s, v1.4s
+	WORD $0x4ea0f863 // fabs v3.4s, v3.4s
+	FLDPQ.P 32(R2), (F4, F5)
+	WORD $0x4ea46442 // smax v2.4s, v2.4s, v4.4s
+	WORD $0x6e261c84 // eor v4.16b, v4.16b, v6.16b
+	WORD $0x4ea46400 // smax v0.4s, v0.4s, v4.4s
+	WORD $0x4ea56463 // smax v3.4s, v3.4s, v5.4s
+	WORD $0x6e261ca5 // eor v5.16b, v5.16b, v6.16b
+	WORD $0x4ea56421 // smax v1.4s, v1.4s, v5.4s
+	WORD $0x4ea61c00 // orr v0.16b, v0.16b, v6.16b
+	WORD $0x4ea61c21 // orr v1.16b, v1.16b, v6.16b
+	FSTPQ.P (F0, F1), 32(R5)
+	FSTPQ.P (F2, F3), 32(R6)
+	SUBS $8, R7
+	BNE columns
+	SUBS $1, R4
+	BNE single
+
+done:
+	RET
+
+// func addErrorsNEON(x, y *float32, n int, sqErr, sq *[8]float64, maxAbs *uint32)
+TEXT ·addErrorsNEON(SB), NOSPLIT, $0-48
+	MOVD x+0(FP), R0
+	MOVD y+8(FP), R1
+	MOVD n+16(FP), R2
+	MOVD sqErr+24(FP), R3
+	MOVD sq+32(FP), R4
+	MOVD maxAbs+40(FP), R5
+	FLDPQ 0(R3), (F0, F1)
+	FLDPQ 0(R4), (F4, F5)
+	FLDPQ 32(R3), (F2, F3)
+	FLDPQ 32(R4), (F6, F7)
+	FMOVS (R5), F8
+
+next:
+	FLDPQ.P 32(R0), (F11, F12)
+	FLDPQ.P 32(R1), (F13, F14)
+	WORD $0x4eadd56d // fsub v13.4s, v11.4s, v13.4s
+	WORD $0x0e6179a9 // fcvtl v9.2d, v13.2s
+	WORD $0x4e6179aa // fcvtl2 v10.2d, v13.4s
+	WORD $0x4e69cd20 // fmla v0.2d, v9.2d, v9.2d
+	WORD $0x4e6acd41 // fmla v1.2d, v10.2d, v10.2d
+	WORD $0x0e617969 // fcvtl v9.2d, v11.2s
+	WORD $0x4e61796a // fcvtl2 v10.2d, v11.4s
+	WORD $0x4e69cd24 // fmla v4.2d, v9.2d, v9.2d
+	WORD $0x4e6acd45 // fmla v5.2d, v10.2d, v10.2d
+	WORD $0x4ea0f9ad // fabs v13.4s, v13.4s
+	WORD $0x6ead6508 // umax v8.4s, v8.4s, v13.4s
+	WORD $0x4eaed58e // fsub v14.4s, v12.4s, v14.4s
+	WORD $0x0e6179c9 // fcvtl v9.2d, v14.2s
+	WORD $0x4e6179ca // fcvtl2 v10.2d, v14.4s
+	WORD $0x4e69cd22 // fmla v2.2d, v9.2d, v9.2d
+	WORD $0x4e6acd43 // fmla v3.2d, v10.2d, v10.2d
+	WORD $0x0e617989 // fcvtl v9.2d, v12.2s
+	WORD $0x4e61798a // fcvtl2 v10.2d, v12.4s
+	WORD $0x4e69cd26 // fmla v6.2d, v9.2d, v9.2d
+	WORD $0x4e6acd47 // fmla v7.2d, v10.2d, v10.2d
+	WORD $0x4ea0f9ce // fabs v14.4s, v14.4s
+	WORD $0x6eae6508 // umax v8.4s, v8.4s, v14.4s
+	SUBS $8, R2
+	BNE next
+	MOVD sqErr+24(FP), R3
+	MOVD sq+32(FP), R4
+	MOVD maxAbs+40(FP), R5
+	FSTPQ (F0, F1), 0(R3)
+	FSTPQ (F4, F5), 0(R4)
+	FSTPQ (F2, F3), 32(R3)
+	FSTPQ (F6, F7), 32(R4)
+	WORD $0x6eb0a908 // umaxv s8, v8.4s
+	FMOVS F8, (R5)
+	RET
+
+// func quantizeBlocksNEON(q *byte, x, scale *float32, zero *byte, zeroStep, blocks, n int, lo, hi int32, typ int, sqErr, sq *[8]float64, maxAbs *uint32)
+TEXT ·quantizeBlocksNEON(SB), NOSPLIT, $0-96
+	MOVD q+0(FP), R0
+	MOVD x+8(FP), R1
+	MOVD scale+16(FP), R2
+	MOVD zero+24(FP), R3
+	MOVD zeroStep+32(FP), R4
+	MOVD blocks+40(FP), R5
+	MOVD n+48(FP), R6
+	MOVW lo+56(FP), R7
+	MOVW hi+60(FP), R8
+	SUBW R7, R8
+	MOVD $0x4b400000, R9
+	ADDW R9, R8
+	MOVD sqErr+72(FP), R9
+	MOVD sq+80(FP), R10
+	MOVD maxAbs+88(FP), R11
+	FLDPQ 0(R9), (F0, F1)
+	FLDPQ 0(R10), (F4, F5)
+	FLDPQ 32(R9), (F2, F3)
+	FLDPQ 32(R10), (F6, F7)
+	FMOVS (R11), F8
+	MOVD $0x4b400000, R9
+	WORD $0x4e040d2b // dup v11.4s, w9
+	MOVD typ+64(FP), R9
+	CMP $0, R9
+	BNE NotFloat32
+
+Float32Block:
+	MOVD R6, R10
+	FMOVS.P 4(R2), F22
+	WORD $0x4e0406d6 // dup v22.4s, v22.s[0]
+	MOVBU (R3), R11
+	WORD $0x4e010d71 // dup v17.16b, w11
+	SUBW R7, R11
+	MOVBU R11, R11
+	MOVD $0x4b400000, R12
+	SUBW R11, R12
+	WORD $0x4e040d8d // dup v13.4s, w12
+	SUBW R11, R8, R12
+	WORD $0x4e040d8f // dup v15.4s, w12
+	ADD R4, R3
+
+Float32:
+	FLDPQ.P 32(R1), (F20, F21)
+	WORD $0x6e36fe92 // fdiv v18.4s, v20.4s, v22.4s
+	WORD $0x4e2bd652 // fadd v18.4s, v18.4s, v11.4s
+	WORD $0x4ead6652 // smax v18.4s, v18.4s, v13.4s
+	WORD $0x4eaf6e52 // smin v18.4s, v18.4s, v15.4s
+	WORD $0x6e36feb3 // fdiv v19.4s, v21.4s, v22.4s
+	WORD $0x4e2bd673 // fadd v19.4s, v19.4s, v11.4s
+	WORD $0x4ead6673 // smax v19.4s, v19.4s, v13.4s
+	WORD $0x4eaf6e73 // smin v19.4s, v19.4s, v15.4s
+	WORD $0x4e531a4c // uzp1 v12.8h, v18.8h, v19.8h
+	WORD $0x4e0c198c // uzp1 v12.16b, v12.16b, v12.16b
+	WORD $0x4e31858c // add v12.16b, v12.16b, v17.16b
+	FMOVD.P F12, 8(R0)
+	WORD $0x4eabd652 // fsub v18.4s, v18.4s, v11.4s
+	WORD $0x6e36de52 // fmul v18.4s, v18.4s, v22.4s
+	WORD $0x4eabd673 // fsub v19.4s, v19.4s, v11.4s
+	WORD $0x6e36de73 // fmul v19.4s, v19.4s, v22.4s
+	WORD $0x4eb2d692 // fsub v18.4s, v20.4s, v18.4s
+	WORD $0x0e617a49 // fcvtl v9.2d, v18.2s
+	WORD $0x4e617a4a // fcvtl2 v10.2d, v18.4s
+	WORD $0x4e69cd20 // fmla v0.2d, v9.2d, v9.2d
+	WORD $0x4e6acd41 // fmla v1.2d, v10.2d, v10.2d
+	WORD $0x0e617a89 // fcvtl v9.2d, v20.2s
+	WORD $0x4e617a8a // fcvtl2 v10.2d, v20.4s
+	WORD $0x4e69cd24 // fmla v4.2d, v9.2d, v9.2d
+	WORD $0x4e6acd45 // fmla v5.2d, v10.2d, v10.2d
+	WORD $0x4ea0fa52 // fabs v18.4s, v18.4s
+	WORD $0x6eb26508 // umax v8.4s, v8.4s, v18.4s
+	WORD $0x4eb3d6b3 // fsub v19.4s, v21.4s, v19.4s
+	WORD $0x0e617a69 // fcvtl v9.2d, v19.2s
+	WORD $0x4e617a6a // fcvtl2 v10.2d, v19.4s
+	WORD $0x4e69cd22 // fmla v2.2d, v9.2d, v9.2d
+	WORD $0x4e6acd43 // fmla v3.2d, v10.2d, v10.2d
+	WORD $0x0e617aa9 // fcvtl v9.2d, v21.2s
+	WORD $0x4e617aaa // fcvtl2 v10.2d, v21.4s
+	WORD $0x4e69cd26 // fmla v6.2d, v9.2d, v9.2d
+	WORD $0x4e6acd47 // fmla v7.2d, v10.2d, v10.2d
+	WORD $0x4ea0fa73 // fabs v19.4s, v19.4s
+	WORD $0x6eb36508 // umax v8.4s, v8.4s, v19.4s
+	SUBS $8, R10
+	BNE Float32
+	SUBS $1, R5
+	BNE Float32Block
+	MOVD sqErr+72(FP), R11
+	MOVD sq+80(FP), R12
+	MOVD maxAbs+88(FP), R13
+	FSTPQ (F0, F1), 0(R11)
+	FSTPQ (F4, F5), 0(R12)
+	FSTPQ (F2, F3), 32(R11)
+	FSTPQ (F6, F7), 32(R12)
+	WORD $0x6eb0a908 // umaxv s8, v8.4s
+	FMOVS F8, (R13)
+	RET
+
+NotFloat32:
+	CMP $1, R9
+	BNE NotFloat16
+	MOVD $0xfff, R10
+	WORD $0x4e040d4d // dup v13.4s, w10
+	MOVD $0x1fff, R10
+	WORD $0x4e040d4e // dup v14.4s, w10
+	MOVD $0x46000400, R10
+	WORD $0x4e040d4f // dup v15.4s, w10
+	MOVD $0x46000000, R10
+	WORD $0x4e040d50 // dup v16.4s, w10
+
+Float16Block:
+	MOVD R6, R10
+	FMOVS.P 4(R2), F26
+	WORD $0x4e04075a // dup v26.4s, v26.s[0]
+	MOVBU (R3), R11
+	WORD $0x4e010d75 // dup v21.16b, w11
+	SUBW R7, R11
+	MOVBU R11, R11
+	MOVD $0x4b400000, R12
+	SUBW R11, R12
+	WORD $0x4e040d91 // dup v17.4s, w12
+	SUBW R11, R8, R12
+	WORD $0x4e040d93 // dup v19.4s, w12
+	ADD R4, R3
+
+Float16:
+	FLDPQ.P 32(R1), (F24, F25)
+	WORD $0x6e3aff16 // fdiv v22.4s, v24.4s, v26.4s
+	WORD $0x4ead86d6 // add v22.4s, v22.4s, v13.4s
+	WORD $0x4e6e1ed6 // bic v22.16b, v22.16b, v14.16b
+	WORD $0x4e2bd6d6 // fadd v22.4s, v22.4s, v11.4s
+	WORD $0x4eb166d6 // smax v22.4s, v22.4s, v17.4s
+	WORD $0x4eb36ed6 // smin v22.4s, v22.4s, v19.4s
+	WORD $0x6e3aff37 // fdiv v23.4s, v25.4s, v26.4s
+	WORD $0x4ead86f7 // add v23.4s, v23.4s, v13.4s
+	WORD $0x4e6e1ef7 // bic v23.16b, v23.16b, v14.16b
+	WORD $0x4e2bd6f7 // fadd v23.4s, v23.4s, v11.4s
+	WORD $0x4eb166f7 // smax v23.4s, v23.4s, v17.4s
+	WORD $0x4eb36ef7 // smin v23.4s, v23.4s, v19.4s
+	WORD $0x4e571acc // uzp1 v12.8h, v22.8h, v23.8h
+	WORD $0x4e0c198c // uzp1 v12.16b, v12.16b, v12.16b
+	WORD $0x4e35858c // add v12.16b, v12.16b, v21.16b
+	FMOVD.P F12, 8(R0)
+	WORD $0x4eabd6d6 // fsub v22.4s, v22.4s, v11.4s
+	WORD $0x6e3aded6 // fmul v22.4s, v22.4s, v26.4s
+	WORD $0x6e2fdecc // fmul v12.4s, v22.4s, v15.4s
+	WORD $0x4eb0cecc // fmls v12.4s, v22.4s, v16.4s
+	WORD $0x4eac1d96 // orr v22.16b, v12.16b, v12.16b
+	WORD $0x4eabd6f7 // fsub v23.4s, v23.4s, v11.4s
+	WORD $0x6e3adef7 // fmul v23.4s, v23.4s, v26.4s
+	WORD $0x6e2fdeec // fmul v12.4s, v23.4s, v15.4s
+	WORD $0x4eb0ceec // fmls v12.4s, v23.4s, v16.4s
+	WORD $0x4eac1d97 // orr v23.16b, v12.16b, v12.16b
+	WORD $0x4eb6d716 // fsub v22.4s, v24.4s, v22.4s
+	WORD $0x0e617ac9 // fcvtl v9.2d, v22.2s
+	WORD $0x4e617aca // fcvtl2 v10.2d, v22.4s
+	WORD $0x4e69cd20 // fmla v0.2d, v9.2d, v9.2d
+	WORD $0x4e6acd41 // fmla v1.2d, v10.2d, v10.2d
+	WORD $0x0e617b09 // fcvtl v9.2d, v24.2s
+	WORD $0x4e617b0a // fcvtl2 v10.2d, v24.4s
+	WORD $0x4e69cd24 // fmla v4.2d, v9.2d, v9.2d
+	WORD $0x4e6acd45 // fmla v5.2d, v10.2d, v10.2d
+	WORD $0x4ea0fad6 // fabs v22.4s, v22.4s
+	WORD $0x6eb66508 // umax v8.4s, v8.4s, v22.4s
+	WORD $0x4eb7d737 // fsub v23.4s, v25.4s, v23.4s
+	WORD $0x0e617ae9 // fcvtl v9.2d, v23.2s
+	WORD $0x4e617aea // fcvtl2 v10.2d, v23.4s
+	WORD $0x4e69cd22 // fmla v2.2d, v9.2d, v9.2d
+	WORD $0x4e6acd43 // fmla v3.2d, v10.2d, v10.2d
+	WORD $0x0e617b29 // fcvtl v9.2d, v25.2s
+	WORD $0x4e617b2a // fcvtl2 v10.2d, v25.4s
+	WORD $0x4e69cd26 // fmla v6.2d, v9.2d, v9.2d
+	WORD $0x4e6acd47 // fmla v7.2d, v10.2d, v10.2d
+	WORD $0x4ea0faf7 // fabs v23.4s, v23.4s
+	WORD $0x6eb76508 // umax v8.4s, v8.4s, v23.4s
+	SUBS $8, R10
+	BNE Float16
+	SUBS $1, R5
+	BNE Float16Block
+	MOVD sqErr+72(FP), R11
+	MOVD sq+80(FP), R12
+	MOVD maxAbs+88(FP), R13
+	FSTPQ (F0, F1), 0(R11)
+	FSTPQ (F4, F5), 0(R12)
+	FSTPQ (F2, F3), 32(R11)
+	FSTPQ (F6, F7), 32(R12)
+	WORD $0x6eb0a908 // umaxv s8, v8.4s
+	FMOVS F8, (R13)
+	RET
+
+NotFloat16:
+	MOVD $0x1, R10
+	WORD $0x4e040d4d // dup v13.4s, w10
+	MOVD $0x7fff, R10
+	WORD $0x4e040d4e // dup v14.4s, w10
+	MOVD $0xffff, R10
+	WORD $0x4e040d4f // dup v15.4s, w10
+
+BFloat16Block:
+	MOVD R6, R10
+	FMOVS.P 4(R2), F25
+	WORD $0x4e040739 // dup v25.4s, v25.s[0]
+	MOVBU (R3), R11
+	WORD $0x4e010d74 // dup v20.16b, w11
+	SUBW R7, R11
+	MOVBU R11, R11
+	MOVD $0x4b400000, R12
+	SUBW R11, R12
+	WORD $0x4e040d90 // dup v16.4s, w12
+	SUBW R11, R8, R12
+	WORD $0x4e040d92 // dup v18.4s, w12
+	ADD R4, R3
+
+BFloat16:
+	FLDPQ.P 32(R1), (F23, F24)
+	WORD $0x6e39fef5 // fdiv v21.4s, v23.4s, v25.4s
+	WORD $0x4e2bd6b5 // fadd v21.4s, v21.4s, v11.4s
+	WORD $0x4eb066b5 // smax v21.4s, v21.4s, v16.4s
+	WORD $0x4eb26eb5 // smin v21.4s, v21.4s, v18.4s
+	WORD $0x6e39ff16 // fdiv v22.4s, v24.4s, v25.4s
+	WORD $0x4e2bd6d6 // fadd v22.4s, v22.4s, v11.4s
+	WORD $0x4eb066d6 // smax v22.4s, v22.4s, v16.4s
+	WORD $0x4eb26ed6 // smin v22.4s, v22.4s, v18.4s
+	WORD $0x4e561aac // uzp1 v12.8h, v21.8h, v22.8h
+	WORD $0x4e0c198c // uzp1 v12.16b, v12.16b, v12.16b
+	WORD $0x4e34858c // add v12.16b, v12.16b, v20.16b
+	FMOVD.P F12, 8(R0)
+	WORD $0x4eabd6b5 // fsub v21.4s, v21.4s, v11.4s
+	WORD $0x6e39deb5 // fmul v21.4s, v21.4s, v25.4s
+	WORD $0x6f3006ac // ushr v12.4s, v21.4s, #16
+	WORD $0x4e2d1d8c // and v12.16b, v12.16b, v13.16b
+	WORD $0x4eae86b5 // add v21.4s, v21.4s, v14.4s
+	WORD $0x4eac86b5 // add v21.4s, v21.4s, v12.4s
+	WORD $0x4e6f1eb5 // bic v21.16b, v21.16b, v15.16b
+	WORD $0x4eabd6d6 // fsub v22.4s, v22.4s, v11.4s
+	WORD $0x6e39ded6 // fmul v22.4s, v22.4s, v25.4s
+	WORD $0x6f3006cc // ushr v12.4s, v22.4s, #16
+	WORD $0x4e2d1d8c // and v12.16b, v12.16b, v13.16b
+	WORD $0x4eae86d6 // add v22.4s, v22.4s, v14.4s
+	WORD $0x4eac86d6 // add v22.4s, v22.4s, v12.4s
+	WORD $0x4e6f1ed6 // bic v22.16b, v22.16b, v15.16b
+	WORD $0x4eb5d6f5 // fsub v21.4s, v23.4s, v21.4s
+	WORD $0x0e617aa9 // fcvtl v9.2d, v21.2s
+	WORD $0x4e617aaa // fcvtl2 v10.2d, v21.4s
+	WORD $0x4e69cd20 // fmla v0.2d, v9.2d, v9.2d
+	WORD $0x4e6acd41 // fmla v1.2d, v10.2d, v10.2d
+	WORD $0x0e617ae9 // fcvtl v9.2d, v23.2s
+	WORD $0x4e617aea // fcvtl2 v10.2d, v23.4s
+	WORD $0x4e69cd24 // fmla v4.2d, v9.2d, v9.2d
+	WORD $0x4e6acd45 // fmla v5.2d, v10.2d, v10.2d
+	WORD $0x4ea0fab5 // fabs v21.4s, v21.4s
+	WORD $0x6eb56508 // umax v8.4s, v8.4s, v21.4s
+	WORD $0x4eb6d716 // fsub v22.4s, v24.4s, v22.4s
+	WORD $0x0e617ac9 // fcvtl v9.2d, v22.2s
+	WORD $0x4e617aca // fcvtl2 v10.2d, v22.4s
+	WORD $0x4e69cd22 // fmla v2.2d, v9.2d, v9.2d
+	WORD $0x4e6acd43 // fmla v3.2d, v10.2d, v10.2d
+	WORD $0x0e617b09 // fcvtl v9.2d, v24.2s
+	WORD $0x4e617b0a // fcvtl2 v10.2d, v24.4s
+	WORD $0x4e69cd26 // fmla v6.2d, v9.2d, v9.2d
+	WORD $0x4e6acd47 // fmla v7.2d, v10.2d, v10.2d
+	WORD $0x4ea0fad6 // fabs v22.4s, v22.4s
+	WORD $0x6eb66508 // umax v8.4s, v8.4s, v22.4s
+	SUBS $8, R10
+	BNE BFloat16
+	SUBS $1, R5
+	BNE BFloat16Block
+	MOVD sqErr+72(FP), R11
+	MOVD sq+80(FP), R12
+	MOVD maxAbs+88(FP), R13
+	FSTPQ (F0, F1), 0(R11)
+	FSTPQ (F4, F5), 0(R12)
+	FSTPQ (F2, F3), 32(R11)
+	FSTPQ (F6, F7), 32(R12)
+	WORD $0x6eb0a908 // umaxv s8, v8.4s
+	FMOVS F8, (R13)
+	RET
+
+// func quantizeColumnsNEON(q *byte, x, scale *float32, zero *byte, zeros bool, n, rows int, lo, hi int32, typ int, sqErr, sq *[8]float64, maxAbs *uint32)
+TEXT ·quantizeColumnsNEON(SB), NOSPLIT, $0-96
+	MOVD q+0(FP), R0
+	MOVD x+8(FP), R1
+	MOVD scale+16(FP), R2
+	MOVD zero+24(FP), R3
+	MOVBU zeros+32(FP), R4
+	MOVD n+40(FP), R5
+	MOVD rows+48(FP), R6
+	MOVW lo+56(FP), R7
+	MOVW hi+60(FP), R8
+	SUBW R7, R8
+	MOVD $0x4b400000, R9
+	ADDW R9, R8
+	MOVD sqErr+72(FP), R9
+	MOVD sq+80(FP), R10
+	MOVD maxAbs+88(FP), R11
+	FLDPQ 0(R9), (F0, F1)
+	FLDPQ 0(R10), (F4, F5)
+	FLDPQ 32(R9), (F2, F3)
+	FLDPQ 32(R10), (F6, F7)
+	FMOVS (R11), F8
+	MOVD $0x4b400000, R9
+	WORD $0x4e040d2b // dup v11.4s, w9
+	CBNZ R4, each
+	MOVD typ+64(FP), R12
+	CMP $0, R12
+	BNE oneNotFloat32
+	MOVBU (R3), R13
+	WORD $0x4e010db1 // dup v17.16b, w13
+	SUBW R7, R13
+	MOVBU R13, R13
+	MOVD $0x4b400000, R14
+	SUBW R13, R14
+	WORD $0x4e040dcd // dup v13.4s, w14
+	SUBW R13, R8, R14
+	WORD $0x4e040dcf // dup v15.4s, w14
+
+oneFloat32Row:
+	MOVD R2, R9
+	MOVD R3, R10
+	MOVD R5, R11
+
+oneFloat32:
+	FLDPQ.P 32(R1), (F20, F21)
+	FLDPQ.P 32(R9), (F22, F23)
+	WORD $0x6e36fe92 // fdiv v18.4s, v20.4s, v22.4s
+	WORD $0x4e2bd652 // fadd v18.4s, v18.4s, v11.4s
+	WORD $0x4ead6652 // smax v18.4s, v18.4s, v13.4s
+	WORD $0x4eaf6e52 // smin v18.4s, v18.4s, v15.4s
+	WORD $0x6e37feb3 // fdiv v19.4s, v21.4s, v23.4s
+	WORD $0x4e2bd673 // fadd v19.4s, v19.4s, v11.4s
+	WORD $0x4ead6673 // smax v19.4s, v19.4s, v13.4s
+	WORD $0x4eaf6e73 // smin v19.4s, v19.4s, v15.4s
+	WORD $0x4e531a4c // uzp1 v12.8h, v18.8h, v19.8h
+	WORD $0x4e0c198c // uzp1 v12.16b, v12.16b, v12.16b
+	WORD $0x4e31858c // add v12.16b, v12.16b, v17.16b
+	FMOVD.P F12, 8(R0)
+	WORD $0x4eabd652 // fsub v18.4s, v18.4s, v11.4s
+	WORD $0x6e36de52 // fmul v18.4s, v18.4s, v22.4s
+	WORD $0x4eabd673 // fsub v19.4s, v19.4s, v11.4s
+	WORD $0x6e37de73 // fmul v19.4s, v19.4s, v23.4s
+	WORD $0x4eb2d692 // fsub v18.4s, v20.4s, v18.4s
+	WORD $0x0e617a49 // fcvtl v9.2d, v18.2s
+	WORD $0x4e617a4a // fcvtl2 v10.2d, v18.4s
+	WORD $0x4e69cd20 // fmla v0.2d, v9.2d, v9.2d
+	WORD $0x4e6acd41 // fmla v1.2d, v10.2d, v10.2d
+	WORD $0x0e617a89 // fcvtl v9.2d, v20.2s
+	WORD $0x4e617a8a // fcvtl2 v10.2d, v20.4s
+	WORD $0x4e69cd24 // fmla v4.2d, v9.2d, v9.2d
+	WORD $0x4e6acd45 // fmla v5.2d, v10.2d, v10.2d
+	WORD $0x4ea0fa52 // fabs v18.4s, v18.4s
+	WORD $0x6eb26508 // umax v8.4s, v8.4s, v18.4s
+	WORD $0x4eb3d6b3 // fsub v19.4s, v21.4s, v19.4s
+	WORD $0x0e617a69 // fcvtl v9.2d, v19.2s
+	WORD $0x4e617a6a // fcvtl2 v10.2d, v19.4s
+	WORD $0x4e69cd22 // fmla v2.2d, v9.2d, v9.2d
+	WORD $0x4e6acd43 // fmla v3.2d, v10.2d, v10.2d
+	WORD $0x0e617aa9 // fcvtl v9.2d, v21.2s
+	WORD $0x4e617aaa // fcvtl2 v10.2d, v21.4s
+	WORD $0x4e69cd26 // fmla v6.2d, v9.2d, v9.2d
+	WORD $0x4e6acd47 // fmla v7.2d, v10.2d, v10.2d
+	WORD $0x4ea0fa73 // fabs v19.4s, v19.4s
+	WORD $0x6eb36508 // umax v8.4s, v8.4s, v19.4s
+	SUBS $8, R11
+	BNE oneFloat32
+	SUBS $1, R6
+	BNE oneFloat32Row
+	MOVD sqErr+72(FP), R13
+	MOVD sq+80(FP), R14
+	MOVD maxAbs+88(FP), R15
+	FSTPQ (F0, F1), 0(R13)
+	FSTPQ (F4, F5), 0(R14)
+	FSTPQ (F2, F3), 32(R13)
+	FSTPQ (F6, F7), 32(R14)
+	WORD $0x6eb0a908 // umaxv s8, v8.4s
+	FMOVS F8, (R15)
+	RET
+
+oneNotFloat32:
+	CMP $1, R12
+	BNE oneNotFloat16
+	MOVD $0xfff, R13
+	WORD $0x4e040dad // dup v13.4s, w13
+	MOVD $0x1fff, R13
+	WORD $0x4e040dae // dup v14.4s, w13
+	MOVD $0x46000400, R13
+	WORD $0x4e040daf // dup v15.4s, w13
+	MOVD $0x46000000, R13
+	WORD $0x4e040db0 // dup v16.4s, w13
+	MOVBU (R3), R13
+	WORD $0x4e010db5 // dup v21.16b, w13
+	SUBW R7, R13
+	MOVBU R13, R13
+	MOVD $0x4b400000, R14
+	SUBW R13, R14
+	WORD $0x4e040dd1 // dup v17.4s, w14
+	SUBW R13, R8, R14
+	WORD $0x4e040dd3 // dup v19.4s, w14
+
+oneFloat16Row:
+	MOVD R2, R9
+	MOVD R3, R10
+	MOVD R5, R11
+
+oneFloat16:
+	FLDPQ.P 32(R1), (F24, F25)
+	FLDPQ.P 32(R9), (F26, F27)
+	WORD $0x6e3aff16 // fdiv v22.4s, v24.4s, v26.4s
+	WORD $0x4ead86d6 // add v22.4s, v22.4s, v13.4s
+	WORD $0x4e6e1ed6 // bic v22.16b, v22.16b, v14.16b
+	WORD $0x4e2bd6d6 // fadd v22.4s, v22.4s, v11.4s
+	WORD $0x4eb166d6 // smax v22.4s, v22.4s, v17.4s
+	WORD $0x4eb36ed6 // smin v22.4s, v22.4s, v19.4s
+	WORD $0x6e3bff37 // fdiv v23.4s, v25.4s, v27.4s
+	WORD $0x4ead86f7 // add v23.4s, v23.4s, v13.4s
+	WORD $0x4e6e1ef7 // bic v23.16b, v23.16b, v14.16b
+	WORD $0x4e2bd6f7 // fadd v23.4s, v23.4s, v11.4s
+	WORD $0x4eb166f7 // smax v23.4s, v23.4s, v17.4s
+	WORD $0x4eb36ef7 // smin v23.4s, v23.4s, v19.4s
+	WORD $0x4e571acc // uzp1 v12.8h, v22.8h, v23.8h
+	WORD $0x4e0c198c // uzp1 v12.16b, v12.16b, v12.16b
+	WORD $0x4e35858c // add v12.16b, v12.16b, v21.16b
+	FMOVD.P F12, 8(R0)
+	WORD $0x4eabd6d6 // fsub v22.4s, v22.4s, v11.4s
+	WORD $0x6e3aded6 // fmul v22.4s, v22.4s, v26.4s
+	WORD $0x6e2fdecc // fmul v12.4s, v22.4s, v15.4s
+	WORD $0x4eb0cecc // fmls v12.4s, v22.4s, v16.4s
+	WORD $0x4eac1d96 // orr v22.16b, v12.16b, v12.16b
+	WORD $0x4eabd6f7 // fsub v23.4s, v23.4s, v11.4s
+	WORD $0x6e3bdef7 // fmul v23.4s, v23.4s, v27.4s
+	WORD $0x6e2fdeec // fmul v12.4s, v23.4s, v15.4s
+	WORD $0x4eb0ceec // fmls v12.4s, v23.4s, v16.4s
+	WORD $0x4eac1d97 // orr v23.16b, v12.16b, v12.16b
+	WORD $0x4eb6d716 // fsub v22.4s, v24.4s, v22.4s
+	WORD $0x0e617ac9 // fcvtl v9.2d, v22.2s
+	WORD $0x4e617aca // fcvtl2 v10.2d, v22.4s
+	WORD $0x4e69cd20 // fmla v0.2d, v9.2d, v9.2d
+	WORD $0x4e6acd41 // fmla v1.2d, v10.2d, v10.2d
+	WORD $0x0e617b09 // fcvtl v9.2d, v24.2s
+	WORD $0x4e617b0a // fcvtl2 v10.2d, v24.4s
+	WORD $0x4e69cd24 // fmla v4.2d, v9.2d, v9.2d
+	WORD $0x4e6acd45 // fmla v5.2d, v10.2d, v10.2d
+	WORD $0x4ea0fad6 // fabs v22.4s, v22.4s
+	WORD $0x6eb66508 // umax v8.4s, v8.4s, v22.4s
+	WORD $0x4eb7d737 // fsub v23.4s, v25.4s, v23.4s
+	WORD $0x0e617ae9 // fcvtl v9.2d, v23.2s
+	WORD $0x4e617aea // fcvtl2 v10.2d, v23.4s
+	WORD $0x4e69cd22 // fmla v2.2d, v9.2d, v9.2d
+	WORD $0x4e6acd43 // fmla v3.2d, v10.2d, v10.2d
+	WORD $0x0e617b29 // fcvtl v9.2d, v25.2s
+	WORD $0x4e617b2a // fcvtl2 v10.2d, v25.4s
+	WORD $0x4e69cd26 // fmla v6.2d, v9.2d, v9.2d
+	WORD $0x4e6acd47 // fmla v7.2d, v10.2d, v10.2d
+	WORD $0x4ea0faf7 // fabs v23.4s, v23.4s
+	WORD $0x6eb76508 // umax v8.4s, v8.4s, v23.4s
+	SUBS $8, R11
+	BNE oneFloat16
+	SUBS $1, R6
+	BNE oneFloat16Row
+	MOVD sqErr+72(FP), R13
+	MOVD sq+80(FP), R14
+	MOVD maxAbs+88(FP), R15
+	FSTPQ (F0, F1), 0(R13)
+	FSTPQ (F4, F5), 0(R14)
+	FSTPQ (F2, F3), 32(R13)
+	FSTPQ (F6, F7), 32(R14)
+	WORD $0x6eb0a908 // umaxv s8, v8.4s
+	FMOVS F8, (R15)
+	RET
+
+oneNotFloat16:
+	MOVD $0x1, R13
+	WORD $0x4e040dad // dup v13.4s, w13
+	MOVD $0x7fff, R13
+	WORD $0x4e040dae // dup v14.4s, w13
+	MOVD $0xffff, R13
+	WORD $0x4e040daf // dup v15.4s, w13
+	MOVBU (R3), R13
+	WORD $0x4e010db4 // dup v20.16b, w13
+	SUBW R7, R13
+	MOVBU R13, R13
+	MOVD $0x4b400000, R14
+	SUBW R13, R14
+	WORD $0x4e040dd0 // dup v16.4s, w14
+	SUBW R13, R8, R14
+	WORD $0x4e040dd2 // dup v18.4s, w14
+
+oneBFloat16Row:
+	MOVD R2, R9
+	MOVD R3, R10
+	MOVD R5, R11
+
+oneBFloat16:
+	FLDPQ.P 32(R1), (F23, F24)
+	FLDPQ.P 32(R9), (F25, F26)
+	WORD $0x6e39fef5 // fdiv v21.4s, v23.4s, v25.4s
+	WORD $0x4e2bd6b5 // fadd v21.4s, v21.4s, v11.4s
+	WORD $0x4eb066b5 // smax v21.4s, v21.4s, v16.4s
+	WORD $0x4eb26eb5 // smin v21.4s, v21.4s, v18.4s
+	WORD $0x6e3aff16 // fdiv v22.4s, v24.4s, v26.4s
+	WORD $0x4e2bd6d6 // fadd v22.4s, v22.4s, v11.4s
+	WORD $0x4eb066d6 // smax v22.4s, v22.4s, v16.4s
+	WORD $0x4eb26ed6 // smin v22.4s, v22.4s, v18.4s
+	WORD $0x4e561aac // uzp1 v12.8h, v21.8h, v22.8h
+	WORD $0x4e0c198c // uzp1 v12.16b, v12.16b, v12.16b
+	WORD $0x4e34858c // add v12.16b, v12.16b, v20.16b
+	FMOVD.P F12, 8(R0)
+	WORD $0x4eabd6b5 // fsub v21.4s, v21.4s, v11.4s
+	WORD $0x6e39deb5 // fmul v21.4s, v21.4s, v25.4s
+	WORD $0x6f3006ac // ushr v12.4s, v21.4s, #16
+	WORD $0x4e2d1d8c // and v12.16b, v12.16b, v13.16b
+	WORD $0x4eae86b5 // add v21.4s, v21.4s, v14.4s
+	WORD $0x4eac86b5 // add v21.4s, v21.4s, v12.4s
+	WORD $0x4e6f1eb5 // bic v21.16b, v21.16b, v15.16b
+	WORD $0x4eabd6d6 // fsub v22.4s, v22.4s, v11.4s
+	WORD $0x6e3aded6 // fmul v22.4s, v22.4s, v26.4s
+	WORD $0x6f3006cc // ushr v12.4s, v22.4s, #16
+	WORD $0x4e2d1d8c // and v12.16b, v12.16b, v13.16b
+	WORD $0x4eae86d6 // add v22.4s, v22.4s, v14.4s
+	WORD $0x4eac86d6 // add v22.4s, v22.4s, v12.4s
+	WORD $0x4e6f1ed6 // bic v22.16b, v22.16b, v15.16b
+	WORD $0x4eb5d6f5 // fsub v21.4s, v23.4s, v21.4s
+	WORD $0x0e617aa9 // fcvtl v9.2d, v21.2s
+	WORD $0x4e617aaa // fcvtl2 v10.2d, v21.4s
+	WORD $0x4e69cd20 // fmla v0.2d, v9.2d, v9.2d
+	WORD $0x4e6acd41 // fmla v1.2d, v10.2d, v10.2d
+	WORD $0x0e617ae9 // fcvtl v9.2d, v23.2s
+	WORD $0x4e617aea // fcvtl2 v10.2d, v23.4s
+	WORD $0x4e69cd24 // fmla v4.2d, v9.2d, v9.2d
+	WORD $0x4e6acd45 // fmla v5.2d, v10.2d, v10.2d
+	WORD $0x4ea0fab5 // fabs v21.4s, v21.4s
+	WORD $0x6eb56508 // umax v8.4s, v8.4s, v21.4s
+	WORD $0x4eb6d716 // fsub v22.4s, v24.4s, v22.4s
+	WORD $0x0e617ac9 // fcvtl v9.2d, v22.2s
+	WORD $0x4e617aca // fcvtl2 v10.2d, v22.4s
+	WORD $0x4e69cd22 // fmla v2.2d, v9.2d, v9.2d
+	WORD $0x4e6acd43 // fmla v3.2d, v10.2d, v10.2d
+	WORD $0x0e617b09 // fcvtl v9.2d, v24.2s
+	WORD $0x4e617b0a // fcvtl2 v10.2d, v24.4s
+	WORD $0x4e69cd26 // fmla v6.2d, v9.2d, v9.2d
+	WORD $0x4e6acd47 // fmla v7.2d, v10.2d, v10.2d
+	WORD $0x4ea0fad6 // fabs v22.4s, v22.4s
+	WORD $0x6eb66508 // umax v8.4s, v8.4s, v22.4s
+	SUBS $8, R11
+	BNE oneBFloat16
+	SUBS $1, R6
+	BNE oneBFloat16Row
+	MOVD sqErr+72(FP), R13
+	MOVD sq+80(FP), R14
+	MOVD maxAbs+88(FP), R15
+	FSTPQ (F0, F1), 0(R13)
+	FSTPQ (F4, F5), 0(R14)
+	FSTPQ (F2, F3), 32(R13)
+	FSTPQ (F6, F7), 32(R14)
+	WORD $0x6eb0a908 // umaxv s8, v8.4s
+	FMOVS F8, (R15)
+	RET
+
+each:
+	MOVD typ+64(FP), R12
+	CMP $0, R12
+	BNE eachNotFloat32
+	WORD $0x4e010cf8 // dup v24.16b, w7
+	WORD $0x4e040d19 // dup v25.4s, w8
+
+eachFloat32Row:
+	MOVD R2, R9
+	MOVD R3, R10
+	MOVD R5, R11
+
+eachFloat32:
+	FMOVD.P 8(R10), F17
+	WORD $0x6e388632 // sub v18.16b, v17.16b, v24.16b
+	WORD $0x2f08a652 // uxtl v18.8h, v18.8b
+	WORD $0x6f10a64e // uxtl2 v14.4s, v18.8h
+	WORD $0x2f10a64d // uxtl v13.4s, v18.4h
+	WORD $0x6ead872f // sub v15.4s, v25.4s, v13.4s
+	WORD $0x6ead856d // sub v13.4s, v11.4s, v13.4s
+	WORD $0x6eae8730 // sub v16.4s, v25.4s, v14.4s
+	WORD $0x6eae856e // sub v14.4s, v11.4s, v14.4s
+	FLDPQ.P 32(R1), (F20, F21)
+	FLDPQ.P 32(R9), (F22, F23)
+	WORD $0x6e36fe92 // fdiv v18.4s, v20.4s, v22.4s
+	WORD $0x4e2bd652 // fadd v18.4s, v18.4s, v11.4s
+	WORD $0x4ead6652 // smax v18.4s, v18.4s, v13.4s
+	WORD $0x4eaf6e52 // smin v18.4s, v18.4s, v15.4s
+	WORD $0x6e37feb3 // fdiv v19.4s, v21.4s, v23.4s
+	WORD $0x4e2bd673 // fadd v19.4s, v19.4s, v11.4s
+	WORD $0x4eae6673 // smax v19.4s, v19.4s, v14.4s
+	WORD $0x4eb06e73 // smin v19.4s, v19.4s, v16.4s
+	WORD $0x4e531a4c // uzp1 v12.8h, v18.8h, v19.8h
+	WORD $0x4e0c198c // uzp1 v12.16b, v12.16b, v12.16b
+	WORD $0x4e31858c // add v12.16b, v12.16b, v17.16b
+	FMOVD.P F12, 8(R0)
+	WORD $0x4eabd652 // fsub v18.4s, v18.4s, v11.4s
+	WORD $0x6e36de52 // fmul v18.4s, v18.4s, v22.4s
+	WORD $0x4eabd673 // fsub v19.4s, v19.4s, v11.4s
+	WORD $0x6e37de73 // fmul v19.4s, v19.4s, v23.4s
+	WORD $0x4eb2d692 // fsub v18.4s, v20.4s, v18.4s
+	WORD $0x0e617a49 // fcvtl v9.2d, v18.2s
+	WORD $0x4e617a4a // fcvtl2 v10.2d, v18.4s
+	WORD $0x4e69cd20 // fmla v0.2d, v9.2d, v9.2d
+	WORD $0x4e6acd41 // fmla v1.2d, v10.2d, v10.2d
+	WORD $0x0e617a89 // fcvtl v9.2d, v20.2s
+	WORD $0x4e617a8a // fcvtl2 v10.2d, v20.4s
+	WORD $0x4e69cd24 // fmla v4.2d, v9.2d, v9.2d
+	WORD $0x4e6acd45 // fmla v5.2d, v10.2d, v10.2d
+	WORD $0x4ea0fa52 // fabs v18.4s, v18.4s
+	WORD $0x6eb26508 // umax v8.4s, v8.4s, v18.4s
+	WORD $0x4eb3d6b3 // fsub v19.4s, v21.4s, v19.4s
+	WORD $0x0e617a69 // fcvtl v9.2d, v19.2s
+	WORD $0x4e617a6a // fcvtl2 v10.2d, v19.4s
+	WORD $0x4e69cd22 // fmla v2.2d, v9.2d, v9.2d
+	WORD $0x4e6acd43 // fmla v3.2d, v10.2d, v10.2d
+	WORD $0x0e617aa9 // fcvtl v9.2d, v21.2s
+	WORD $0x4e617aaa // fcvtl2 v10.2d, v21.4s
+	WORD $0x4e69cd26 // fmla v6.2d, v9.2d, v9.2d
+	WORD $0x4e6acd47 // fmla v7.2d, v10.2d, v10.2d
+	WORD $0x4ea0fa73 // fabs v19.4s, v19.4s
+	WORD $0x6eb36508 // umax v8.4s, v8.4s, v19.4s
+	SUBS $8, R11
+	BNE eachFloat32
+	SUBS $1, R6
+	BNE eachFloat32Row
+	MOVD sqErr+72(FP), R13
+	MOVD sq+80(FP), R14
+	MOVD maxAbs+88(FP), R15
+	FSTPQ (F0, F1), 0(R13)
+	FSTPQ (F4, F5), 0(R14)
+	FSTPQ (F2, F3), 32(R13)
+	FSTPQ (F6, F7), 32(R14)
+	WORD $0x6eb0a908 // umaxv s8, v8.4s
+	FMOVS F8, (R15)
+	RET
+
+eachNotFloat32:
+	CMP $1, R12
+	BNE eachNotFloat16
+	MOVD $0xfff, R13
+	WORD $0x4e040dad // dup v13.4s, w13
+	MOVD $0x1fff, R13
+	WORD $0x4e040dae // dup v14.4s, w13
+	MOVD $0x46000400, R13
+	WORD $0x4e040daf // dup v15.4s, w13
+	MOVD $0x46000000, R13
+	WORD $0x4e040db0 // dup v16.4s, w13
+	WORD $0x4e010cfc // dup v28.16b, w7
+	WORD $0x4e040d1d // dup v29.4s, w8
+
+eachFloat16Row:
+	MOVD R2, R9
+	MOVD R3, R10
+	MOVD R5, R11
+
+eachFloat16:
+	FMOVD.P 8(R10), F21
+	WORD $0x6e3c86b6 // sub v22.16b, v21.16b, v28.16b
+	WORD $0x2f08a6d6 // uxtl v22.8h, v22.8b
+	WORD $0x6f10a6d2 // uxtl2 v18.4s, v22.8h
+	WORD $0x2f10a6d1 // uxtl v17.4s, v22.4h
+	WORD $0x6eb187b3 // sub v19.4s, v29.4s, v17.4s
+	WORD $0x6eb18571 // sub v17.4s, v11.4s, v17.4s
+	WORD $0x6eb287b4 // sub v20.4s, v29.4s, v18.4s
+	WORD $0x6eb28572 // sub v18.4s, v11.4s, v18.4s
+	FLDPQ.P 32(R1), (F24, F25)
+	FLDPQ.P 32(R9), (F26, F27)
+	WORD $0x6e3aff16 // fdiv v22.4s, v24.4s, v26.4s
+	WORD $0x4ead86d6 // add v22.4s, v22.4s, v13.4s
+	WORD $0x4e6e1ed6 // bic v22.16b, v22.16b, v14.16b
+	WORD $0x4e2bd6d6 // fadd v22.4s, v22.4s, v11.4s
+	WORD $0x4eb166d6 // smax v22.4s, v22.4s, v17.4s
+	WORD $0x4eb36ed6 // smin v22.4s, v22.4s, v19.4s
+	WORD $0x6e3bff37 // fdiv v23.4s, v25.4s, v27.4s
+	WORD $0x4ead86f7 // add v23.4s, v23.4s, v13.4s
+	WORD $0x4e6e1ef7 // bic v23.16b, v23.16b, v14.16b
+	WORD $0x4e2bd6f7 // fadd v23.4s, v23.4s, v11.4s
+	WORD $0x4eb266f7 // smax v23.4s, v23.4s, v18.4s
+	WORD $0x4eb46ef7 // smin v23.4s, v23.4s, v20.4s
+	WORD $0x4e571acc // uzp1 v12.8h, v22.8h, v23.8h
+	WORD $0x4e0c198c // uzp1 v12.16b, v12.16b, v12.16b
+	WORD $0x4e35858c // add v12.16b, v12.16b, v21.16b
+	FMOVD.P F12, 8(R0)
+	WORD $0x4eabd6d6 // fsub v22.4s, v22.4s, v11.4s
+	WORD $0x6e3aded6 // fmul v22.4s, v22.4s, v26.4s
+	WORD $0x6e2fdecc // fmul v12.4s, v22.4s, v15.4s
+	WORD $0x4eb0cecc // fmls v12.4s, v22.4s, v16.4s
+	WORD $0x4eac1d96 // orr v22.16b, v12.16b, v12.16b
+	WORD $0x4eabd6f7 // fsub v23.4s, v23.4s, v11.4s
+	WORD $0x6e3bdef7 // fmul v23.4s, v23.4s, v27.4s
+	WORD $0x6e2fdeec // fmul v12.4s, v23.4s, v15.4s
+	WORD $0x4eb0ceec // fmls v12.4s, v23.4s, v16.4s
+	WORD $0x4eac1d97 // orr v23.16b, v12.16b, v12.16b
+	WORD $0x4eb6d716 // fsub v22.4s, v24.4s, v22.4s
+	WORD $0x0e617ac9 // fcvtl v9.2d, v22.2s
+	WORD $0x4e617aca // fcvtl2 v10.2d, v22.4s
+	WORD $0x4e69cd20 // fmla v0.2d, v9.2d, v9.2d
+	WORD $0x4e6acd41 // fmla v1.2d, v10.2d, v10.2d
+	WORD $0x0e617b09 // fcvtl v9.2d, v24.2s
+	WORD $0x4e617b0a // fcvtl2 v10.2d, v24.4s
+	WORD $0x4e69cd24 // fmla v4.2d, v9.2d, v9.2d
+	WORD $0x4e6acd45 // fmla v5.2d, v10.2d, v10.2d
+	WORD $0x4ea0fad6 // fabs v22.4s, v22.4s
+	WORD $0x6eb66508 // umax v8.4s, v8.4s, v22.4s
+	WORD $0x4eb7d737 // fsub v23.4s, v25.4s, v23.4s
+	WORD $0x0e617ae9 // fcvtl v9.2d, v23.2s
+	WORD $0x4e617aea // fcvtl2 v10.2d, v23.4s
+	WORD $0x4e69cd22 // fmla v2.2d, v9.2d, v9.2d
+	WORD $0x4e6acd43 // fmla v3.2d, v10.2d, v10.2d
+	WORD $0x0e617b29 // fcvtl v9.2d, v25.2s
+	WORD $0x4e617b2a // fcvtl2 v10.2d, v25.4s
+	WORD $0x4e69cd26 // fmla v6.2d, v9.2d, v9.2d
+	WORD $0x4e6acd47 // fmla v7.2d, v10.2d, v10.2d
+	WORD $0x4ea0faf7 // fabs v23.4s, v23.4s
+	WORD $0x6eb76508 // umax v8.4s, v8.4s, v23.4s
+	SUBS $8, R11
+	BNE eachFloat16
+	SUBS $1, R6
+	BNE eachFloat16Row
+	MOVD sqErr+72(FP), R13
+	MOVD sq+80(FP), R14
+	MOVD maxAbs+88(FP), R15
+	FSTPQ (F0, F1), 0(R13)
+	FSTPQ (F4, F5), 0(R14)
+	FSTPQ (F2, F3), 32(R13)
+	FSTPQ (F6, F7), 32(R14)
+	WORD $0x6eb0a908 // umaxv s8, v8.4s
+	FMOVS F8, (R15)
+	RET
+
+eachNotFloat16:
+	MOVD $0x1, R13
+	WORD $0x4e040dad // dup v13.4s, w13
+	MOVD $0x7fff, R13
+	WORD $0x4e040dae // dup v14.4s, w13
+	MOVD $0xffff, R13
+	WORD $0x4e040daf // dup v15.4s, w13
+	WORD $0x4e010cfb // dup v27.16b, w7
+	WORD $0x4e040d1c // dup v28.4s, w8
+
+eachBFloat16Row:
+	MOVD R2, R9
+	MOVD R3, R10
+	MOVD R5, R11
+
+eachBFloat16:
+	FMOVD.P 8(R10), F20
+	WORD $0x6e3b8695 // sub v21.16b, v20.16b, v27.16b
+	WORD $0x2f08a6b5 // uxtl v21.8h, v21.8b
+	WORD $0x6f10a6b1 // uxtl2 v17.4s, v21.8h
+	WORD $0x2f10a6b0 // uxtl v16.4s, v21.4h
+	WORD $0x6eb08792 // sub v18.4s, v28.4s, v16.4s
+	WORD $0x6eb08570 // sub v16.4s, v11.4s, v16.4s
+	WORD $0x6eb18793 // sub v19.4s, v28.4s, v17.4s
+	WORD $0x6eb18571 // sub v17.4s, v11.4s, v17.4s
+	FLDPQ.P 32(R1), (F23, F24)
+	FLDPQ.P 32(R9), (F25, F26)
+	WORD $0x6e39fef5 // fdiv v21.4s, v23.4s, v25.4s
+	WORD $0x4e2bd6b5 // fadd v21.4s, v21.4s, v11.4s
+	WORD $0x4eb066b5 // smax v21.4s, v21.4s, v16.4s
+	WORD $0x4eb26eb5 // smin v21.4s, v21.4s, v18.4s
+	WORD $0x6e3aff16 // fdiv v22.4s, v24.4s, v26.4s
+	WORD $0x4e2bd6d6 // fadd v22.4s, v22.4s, v11.4s
+	WORD $0x4eb166d6 // smax v22.4s, v22.4s, v17.4s
+	WORD $0x4eb36ed6 // smin v22.4s, v22.4s, v19.4s
+	WORD $0x4e561aac // uzp1 v12.8h, v21.8h, v22.8h
+	WORD $0x4e0c198c // uzp1 v12.16b, v12.16b, v12.16b
+	WORD $0x4e34858c // add v12.16b, v12.16b, v20.16b
+	FMOVD.P F12, 8(R0)
+	WORD $0x4eabd6b5 // fsub v21.4s, v21.4s, v11.4s
+	WORD $0x6e39deb5 // fmul v21.4s, v21.4s, v25.4s
+	WORD $0x6f3006ac // ushr v12.4s, v21.4s, #16
+	WORD $0x4e2d1d8c // and v12.16b, v12.16b, v13.16b
+	WORD $0x4eae86b5 // add v21.4s, v21.4s, v14.4s
+	WORD $0x4eac86b5 // add v21.4s, v21.4s, v12.4s
+	WORD $0x4e6f1eb5 // bic v21.16b, v21.16b, v15.16b
+	WORD $0x4eabd6d6 // fsub v22.4s, v22.4s, v11.4s
+	WORD $0x6e3aded6 // fmul v22.4s, v22.4s, v26.4s
+	WORD $0x6f3006cc // ushr v12.4s, v22.4s, #16
+	WORD $0x4e2d1d8c // and v12.16b, v12.16b, v13.16b
+	WORD $0x4eae86d6 // add v22.4s, v22.4s, v14.4s
+	WORD $0x4eac86d6 // add v22.4s, v22.4s, v12.4s
+	WORD $0x4e6f1ed6 // bic v22.16b, v22.16b, v15.16b
+	WORD $0x4eb5d6f5 // fsub v21.4s, v23.4s, v21.4s
+	WORD $0x0e617aa9 // fcvtl v9.2d, v21.2s
+	WORD $0x4e617aaa // fcvtl2 v10.2d, v21.4s
+	WORD $0x4e69cd20 // fmla v0.2d, v9.2d, v9.2d
+	WORD $0x4e6acd41 // fmla v1.2d, v10.2d, v10.2d
+	WORD $0x0e617ae9 // fcvtl v9.2d, v23.2s
+	WORD $0x4e617aea // fcvtl2 v10.2d, v23.4s
+	WORD $0x4e69cd24 // fmla v4.2d, v9.2d, v9.2d
+	WORD $0x4e6acd45 // fmla v5.2d, v10.2d, v10.2d
+	WORD $0x4ea0fab5 // fabs v21.4s, v21.4s
+	WORD $0x6eb56508 // umax v8.4s, v8.4s, v21.4s
+	WORD $0x4eb6d716 // fsub v22.4s, v24.4s, v22.4s
+	WORD $0x0e617ac9 // fcvtl v9.2d, v22.2s
+	WORD $0x4e617aca // fcvtl2 v10.2d, v22.4s
+	WORD $0x4e69cd22 // fmla v2.2d, v9.2d, v9.2d
+	WORD $0x4e6acd43 // fmla v3.2d, v10.2d, v10.2d
+	WORD $0x0e617b09 // fcvtl v9.2d, v24.2s
+	WORD $0x4e617b0a // fcvtl2 v10.2d, v24.4s
+	WORD $0x4e69cd26 // fmla v6.2d, v9.2d, v9.2d
+	WORD $0x4e6acd47 // fmla v7.2d, v10.2d, v10.2d
+	WORD $0x4ea0fad6 // fabs v22.4s, v22.4s
+	WORD $0x6eb66508 // umax v8.4s, v8.4s, v22.4s
+	SUBS $8, R11
+	BNE eachBFloat16
+	SUBS $1, R6
+	BNE eachBFloat16Row
+	MOVD sqErr+72(FP), R13
+	MOVD sq+80(FP), R14
+	MOVD maxAbs+88(FP), R15
+	FSTPQ (F0, F1), 0(R13)
+	FSTPQ (F4, F5), 0(R14)
+	FSTPQ (F2, F3), 32(R13)
+	FSTPQ (F6, F7), 32(R14)
+	WORD $0x6eb0a908 // umaxv s8, v8.4s
+	FMOVS F8, (R15)
+	RET
+
+// func roundUpColumnsNEON(q *byte, x, factor, offset *float32, n, rows int, steps float32, least byte)
+TEXT ·roundUpColumnsNEON(SB), NOSPLIT, $0-53
+	MOVD q+0(FP), R0
+	MOVD x+8(FP), R1
+	MOVD factor+16(FP), R2
+	MOVD offset+24(FP), R3
+	MOVD n+32(FP), R4
+	MOVD rows+40(FP), R5
+	FMOVS steps+48(FP), F0
+	WORD $0x4e040400 // dup v0.4s, v0.s[0]
+	MOVD $0x0, R6
+	WORD $0x4e040cc2 // dup v2.4s, w6
+	MOVD $0x1, R6
+	WORD $0x4e040cc3 // dup v3.4s, w6
+	MOVBU least+52(FP), R6
+	WORD $0x4e010cc1 // dup v1.16b, w6
+
+row:
+	MOVD R2, R7
+	MOVD R3, R8
+	MOVD R4, R9
+
+next:
+	FLDPQ.P 32(R1), (F4, F5)
+	FLDPQ.P 32(R7), (F6, F7)
+	FLDPQ.P 32(R8), (F8, F9)
+	WORD $0x6e26dc84 // fmul v4.4s, v4.4s, v6.4s
+	WORD $0x4e28d484 // fadd v4.4s, v4.4s, v8.4s
+	WORD $0x6ea2e48a // fcmgt v10.4s, v4.4s, v2.4s
+	WORD $0x4e2a1c84 // and v4.16b, v4.16b, v10.16b
+	WORD $0x6ea0e48a // fcmgt v10.4s, v4.4s, v0.4s
+	WORD $0x6eaa1c04 // bit v4.16b, v0.16b, v10.16b
+	WORD $0x4e24d484 // fadd v4.4s, v4.4s, v4.4s
+	WORD $0x4ea1b884 // fcvtzs v4.4s, v4.4s
+	WORD $0x4ea38484 // add v4.4s, v4.4s, v3.4s
+	WORD $0x6f3f0484 // ushr v4.4s, v4.4s, #1
+	WORD $0x6e27dca5 // fmul v5.4s, v5.4s, v7.4s
+	WORD $0x4e29d4a5 // fadd v5.4s, v5.4s, v9.4s
+	WORD $0x6ea2e4aa // fcmgt v10.4s, v5.4s, v2.4s
+	WORD $0x4e2a1ca5 // and v5.16b, v5.16b, v10.16b
+	WORD $0x6ea0e4aa // fcmgt v10.4s, v5.4s, v0.4s
+	WORD $0x6eaa1c05 // bit v5.16b, v0.16b, v10.16b
+	WORD $0x4e25d4a5 // fadd v5.4s, v5.4s, v5.4s
+	WORD $0x4ea1b8a5 // fcvtzs v5.4s, v5.4s
+	WORD $0x4ea384a5 // add v5.4s, v5.4s, v3.4s
+	WORD $0x6f3f04a5 // ushr v5.4s, v5.4s, #1
+	WORD $0x4e45188a // uzp1 v10.8h, v4.8h, v5.8h
+	WORD $0x4e0a194a // uzp1 v10.16b, v10.16b, v10.16b
+	WORD $0x4e21854a // add v10.16b, v10.16b, v1.16b
+	FMOVD.P F10, 8(R0)
+	SUBS $8, R9
+	BNE next
+	SUBS $1, R5
+	BNE row
+	RET
+
+// func dequantizeBlockNEON(x *float32, q *byte, scale float32, n int, lo, zero int32)
+TEXT ·dequantizeBlockNEON(SB), NOSPLIT, $0-40
+	MOVD x+0(FP), R0
+	MOVD q+8(FP), R1
+	MOVD n+24(FP), R2
+	FMOVS scale+16(FP), F0
+	WORD $0x4e040400 // dup v0.4s, v0.s[0]
+	MOVW lo+32(FP), R3
+	WORD $0x4e010c61 // dup v1.16b, w3
+	MOVW zero+36(FP), R4
+	WORD $0x4e040c82 // dup v2.4s, w4
+
+next:
+	FMOVD.P 8(R1), F3
+	WORD $0x6e218463 // sub v3.16b, v3.16b, v1.16b
+	WORD $0x2f08a463 // uxtl v3.8h, v3.8b
+	WORD $0x6f10a464 // uxtl2 v4.4s, v3.8h
+	WORD $0x2f10a463 // uxtl v3.4s, v3.4h
+	WORD $0x6ea28463 // sub v3.4s, v3.4s, v2.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x6e20dc63 // fmul v3.4s, v3.4s, v0.4s
+	WORD $0x6ea28484 // sub v4.4s, v4.4s, v2.4s
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x6e20dc84 // fmul v4.4s, v4.4s, v0.4s
+	FSTPQ.P (F3, F4), 32(R0)
+	SUBS $8, R2
+	BNE next
+	RET
+
+// func dequantizeColumnsNEON(x *float32, q *byte, scale *float32, zeros *byte, n, whole, rows int, lo, zero int32)
+TEXT ·dequantizeColumnsNEON(SB), NOSPLIT, $0-64
+	MOVD x+0(FP), R0
+	MOVD q+8(FP), R1
+	MOVD scale+16(FP), R2
+	MOVD zeros+24(FP), R3
+	MOVD n+32(FP), R4
+	MOVD whole+40(FP), R5
+	MOVD rows+48(FP), R6
+	MOVW lo+56(FP), R7
+	WORD $0x4e010ce0 // dup v0.16b, w7
+	MOVW zero+60(FP), R8
+	WORD $0x4e040d01 // dup v1.4s, w8
+	SUB R5, R4
+	CBNZ R3, zeros
+
+oneRow:
+	MOVD R2, R9
+	MOVD R3, R10
+	MOVD R5, R11
+
+one:
+	FLDPQ.P 32(R9), (F4, F5)
+	FMOVD.P 8(R1), F2
+	WORD $0x6e208442 // sub v2.16b, v2.16b, v0.16b
+	WORD $0x2f08a442 // uxtl v2.8h, v2.8b
+	WORD $0x6f10a443 // uxtl2 v3.4s, v2.8h
+	WORD $0x2f10a442 // uxtl v2.4s, v2.4h
+	WORD $0x6ea18442 // sub v2.4s, v2.4s, v1.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x6e24dc42 // fmul v2.4s, v2.4s, v4.4s
+	WORD $0x6ea18463 // sub v3.4s, v3.4s, v1.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x6e25dc63 // fmul v3.4s, v3.4s, v5.4s
+	FSTPQ.P (F2, F3), 32(R0)
+	SUBS $8, R11
+	BNE one
+	ADD R4, R1
+	ADD R4<<2, R0
+	SUBS $1, R6
+	BNE oneRow
+	RET
+
+zeros:
+
+eachRow:
+	MOVD R2, R9
+	MOVD R3, R10
+	MOVD R5, R11
+
+each:
+	FMOVD.P 8(R10), F6
+	WORD $0x6e2084c6 // sub v6.16b, v6.16b, v0.16b
+	WORD $0x2f08a4c6 // uxtl v6.8h, v6.8b
+	WORD $0x6f10a4c7 // uxtl2 v7.4s, v6.8h
+	WORD $0x2f10a4c6 // uxtl v6.4s, v6.4h
+	FLDPQ.P 32(R9), (F4, F5)
+	FMOVD.P 8(R1), F2
+	WORD $0x6e208442 // sub v2.16b, v2.16b, v0.16b
+	WORD $0x2f08a442 // uxtl v2.8h, v2.8b
+	WORD $0x6f10a443 // uxtl2 v3.4s, v2.8h
+	WORD $0x2f10a442 // uxtl v2.4s, v2.4h
+	WORD $0x6ea68442 // sub v2.4s, v2.4s, v6.4s
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x6e24dc42 // fmul v2.4s, v2.4s, v4.4s
+	WORD $0x6ea78463 // sub v3.4s, v3.4s, v7.4s
+	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
+	WORD $0x6e25dc63 // fmul v3.4s, v3.4s, v5.4s
+	FSTPQ.P (F2, F3), 32(R0)
+	SUBS $8, R11
+	BNE each
+	ADD R4, R1
+	ADD R4<<2, R0
+	SUBS $1, R6
+	BNE eachRow
+	RET
+
+// func pack4NEON(dst, q *byte, n int)
+TEXT ·pack4NEON(SB), NOSPLIT, $0-24
+	MOVD dst+0(FP), R0
+	MOVD q+8(FP), R1
+	MOVD n+16(FP), R2
+
+next:
+	FLDPQ.P 32(R1), (F0, F1)
+	FLDPQ.P 32(R1), (F2, F3)
+	WORD $0x4e015804 // uzp2 v4.16b, v0.16b, v1.16b
+	WORD $0x4e011800 // uzp1 v0.16b, v0.16b, v1.16b
+	WORD $0x6f0c5480 // sli v0.16b, v4.16b, #4
+	WORD $0x4e035844 // uzp2 v4.16b, v2.16b, v3.16b
+	WORD $0x4e031841 // uzp1 v1.16b, v2.16b, v3.16b
+	WORD $0x6f0c5481 // sli v1.16b, v4.16b, #4
+	FSTPQ.P (F0, F1), 32(R0)
+	SUBS $64, R2
+	BNE next
+	RET
+
+// func pack2NEON(dst, q *byte, n int)
+TEXT ·pack2NEON(SB), NOSPLIT, $0-24
+	MOVD dst+0(FP), R0
+	MOVD q+8(FP), R1
+	MOVD n+16(FP), R2
+
+next:
+	FLDPQ.P 32(R1), (F0, F1)
+	FLDPQ.P 32(R1), (F2, F3)
+	WORD $0x4e015804 // uzp2 v4.16b, v0.16b, v1.16b
+	WORD $0x4e011800 // uzp1 v0.16b, v0.16b, v1.16b
+	WORD $0x6f0a5480 // sli v0.16b, v4.16b, #2
+	WORD $0x4e035844 // uzp2 v4.16b, v2.16b, v3.16b
+	WORD $0x4e031841 // uzp1 v1.16b, v2.16b, v3.16b
+	WORD $0x6f0a5481 // sli v1.16b, v4.16b, #2
+	WORD $0x4e015804 // uzp2 v4.16b, v0.16b, v1.16b
+	WORD $0x4e011800 // uzp1 v0.16b, v0.16b, v1.16b
+	WORD $0x6f0c5480 // sli v0.16b, v4.16b, #4
+	FMOVQ.P F0, 16(R0)
+	SUBS $64, R2
+	BNE next
+	RET
+
+// func unpack4NEON(q, src *byte, n int, sign byte)
+TEXT ·unpack4NEON(SB), NOSPLIT, $0-25
+	MOVD q+0(FP), R0
+	MOVD src+8(FP), R1
+	MOVD n+16(FP), R2
+	MOVBU sign+24(FP), R3
+	CBNZ R3, signed
+
+unsignedNext:
+	FLDPQ.P 32(R1), (F0, F1)
+	WORD $0x4f0c5402 // shl v2.16b, v0.16b, #4
+	WORD $0x6f0c0442 // ushr v2.16b, v2.16b, #4
+	WORD $0x6f0c0403 // ushr v3.16b, v0.16b, #4
+	WORD $0x4e033844 // zip1 v4.16b, v2.16b, v3.16b
+	WORD $0x4e037845 // zip2 v5.16b, v2.16b, v3.16b
+	FSTPQ.P (F4, F5), 32(R0)
+	WORD $0x4f0c5422 // shl v2.16b, v1.16b, #4
+	WORD $0x6f0c0442 // ushr v2.16b, v2.16b, #4
+	WORD $0x6f0c0423 // ushr v3.16b, v1.16b, #4
+	WORD $0x4e033844 // zip1 v4.16b, v2.16b, v3.16b
+	WORD $0x4e037845 // zip2 v5.16b, v2.16b, v3.16b
+	FSTPQ.P (F4, F5), 32(R0)
+	SUBS $64, R2
+	BNE unsignedNext
+	RET
+
+signed:
+
+signedNext:
+	FLDPQ.P 32(R1), (F0, F1)
+	WORD $0x4f0c5402 // shl v2.16b, v0.16b, #4
+	WORD $0x4f0c0442 // sshr v2.16b, v2.16b, #4
+	WORD $0x4f0c0403 // sshr v3.16b, v0.16b, #4
+	WORD $0x4e033844 // zip1 v4.16b, v2.16b, v3.16b
+	WORD $0x4e037845 // zip2 v5.16b, v2.16b, v3.16b
+	FSTPQ.P (F4, F5), 32(R0)
+	WORD $0x4f0c5422 // shl v2.16b, v1.16b, #4
+	WORD $0x4f0c0442 // sshr v2.16b, v2.16b, #4
+	WORD $0x4f0c0423 // sshr v3.16b, v1.16b, #4
+	WORD $0x4e033844 // zip1 v4.16b, v2.16b, v3.16b
+	WORD $0x4e037845 // zip2 v5.16b, v2.16b, v3.16b
+	FSTPQ.P (F4, F5), 32(R0)
+	SUBS $64, R2
+	BNE signedNext
+	RET
+
+// func unpack2NEON(q, src *byte, n int, sign byte)
+TEXT ·unpack2NEON(SB), NOSPLIT, $0-25
+	MOVD q+0(FP), R0
+	MOVD src+8(FP), R1
+	MOVD n+16(FP), R2
+	MOVBU sign+24(FP), R3
+	CBNZ R3, signed
+
+unsignedNext:
+	FMOVQ.P 16(R1), F0
+	WORD $0x4f0e5401 // shl v1.16b, v0.16b, #6
+	WORD $0x6f0a0421 // ushr v1.16b, v1.16b, #6
+	WORD $0x4f0c5402 // shl v2.16b, v0.16b, #4
+	WORD $0x6f0a0442 // ushr v2.16b, v2.16b, #6
+	WORD $0x4f0a5403 // shl v3.16b, v0.16b, #2
+	WORD $0x6f0a0463 // ushr v3.16b, v3.16b, #6
+	WORD $0x6f0a0404 // ushr v4.16b, v0.16b, #6
+	WORD $0x4e023825 // zip1 v5.16b, v1.16b, v2.16b
+	WORD $0x4e043866 // zip1 v6.16b, v3.16b, v4.16b
+	WORD $0x4e4638a7 // zip1 v7.8h, v5.8h, v6.8h
+	WORD $0x4e4678a8 // zip2 v8.8h, v5.8h, v6.8h
+	FSTPQ.P (F7, F8), 32(R0)
+	WORD $0x4e027825 // zip2 v5.16b, v1.16b, v2.16b
+	WORD $0x4e047866 // zip2 v6.16b, v3.16b, v4.16b
+	WORD $0x4e4638a7 // zip1 v7.8h, v5.8h, v6.8h
+	WORD $0x4e4678a8 // zip2 v8.8h, v5.8h, v6.8h
+	FSTPQ.P (F7, F8), 32(R0)
+	SUBS $64, R2
+	BNE unsignedNext
+	RET
+
+signed:
+
+signedNext:
+	FMOVQ.P 16(R1), F0
+	WORD $0x4f0e5401 // shl v1.16b, v0.16b, #6
+	WORD $0x4f0a0421 // sshr v1.16b, v1.16b, #6
+	WORD $0x4f0c5402 // shl v2.16b, v0.16b, #4
+	WORD $0x4f0a0442 // sshr v2.16b, v2.16b, #6
+	WORD $0x4f0a5403 // shl v3.16b, v0.16b, #2
+	WORD $0x4f0a0463 // sshr v3.16b, v3.16b, #6
+	WORD $0x4f0a0404 // sshr v4.16b, v0.16b, #6
+	WORD $0x4e023825 // zip1 v5.16b, v1.16b, v2.16b
+	WORD $0x4e043866 // zip1 v6.16b, v3.16b, v4.16b
+	WORD $0x4e4638a7 // zip1 v7.8h, v5.8h, v6.8h
+	WORD $0x4e4678a8 // zip2 v8.8h, v5.8h, v6.8h
+	FSTPQ.P (F7, F8), 32(R0)
+	WORD $0x4e027825 // zip2 v5.16b, v1.16b, v2.16b
+	WORD $0x4e047866 // zip2 v6.16b, v3.16b, v4.16b
+	WORD $0x4e4638a7 // zip1 v7.8h, v5.8h, v6.8h
+	WORD $0x4e4678a8 // zip2 v8.8h, v5.8h, v6.8h
+	FSTPQ.P (F7, F8), 32(R0)
+	SUBS $64, R2
+	BNE signedNext
+	RET

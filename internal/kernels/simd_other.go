@@ -2,22 +2,6 @@
 
 package kernels
 
-func absMaxBlocks(acc, x []float32, block int) { absMaxBlocksGo(acc, x, block) }
-
-func absMaxColumns(acc, x []float32) { absMaxColumnsGo(acc, x) }
-
-func rangeBlocks(lo, hi, x []float32, block int) { rangeBlocksGo(lo, hi, x, block) }
-
-func rangeColumns(lo, hi, x []float32) { rangeColumnsGo(lo, hi, x) }
-
-func quantizeBlocks(q []byte, x, scale []float32, zero []byte, block int, f Format, sums *ErrorSums) {
-	quantizeBlocksGo(q, x, scale, zero, block, f, sums)
-}
-
-func quantizeColumns(q []byte, x, scale []float32, zero []byte, f Format, sums *ErrorSums) {
-	quantizeColumnsGo(q, x, scale, zero, f, sums)
-}
-
 func quantizeFloatBlocks(q []byte, x, scale []float32, factor float32, block int, f *MiniFloat, t Type, sums *ErrorSums) {
 	quantizeBlocksBy(f, q, x, scale, factor, block, t, sums)
 }
@@ -34,29 +18,11 @@ func quantizeNearestColumns(q []byte, x, scale []float32, n *Nearest, t Type, su
 	quantizeColumnsBy(n, q, x, scale, 1, t, sums)
 }
 
-func roundUpColumns(q []byte, x, factor, offset []float32, steps float32, least byte) {
-	roundUpColumnsGo(q, x, factor, offset, steps, least)
-}
-
 func tryFloat(e []float64, x, scale []float32, factor float32, f *MiniFloat, t Type) {
 	tryBy(f, e, x, scale, factor, t)
 }
 
 func tryNearest(e []float64, x, scale []float32, n *Nearest, t Type) { tryBy(n, e, x, scale, 1, t) }
-
-func dequantizeBlock([]float32, []byte, float32, int32, int32) int { return 0 }
-
-func dequantizeColumns([]float32, []byte, []float32, []byte, int32, int32) int { return 0 }
-
-func (s *ErrorSums) add(x, y []float32) { s.addGo(x, y) }
-
-func pack4(dst, q []byte) { pack4Go(dst, q) }
-
-func pack2(dst, q []byte) { pack2Go(dst, q) }
-
-func unpack4(q, src []byte, sign byte) { unpack4Go(q, src, sign) }
-
-func unpack2(q, src []byte, sign byte) { unpack2Go(q, src, sign) }
 
 func fromFloat16(x []float32, src []byte) { fromFloat16Go(x, src) }
 

@@ -2,6 +2,40 @@
 
 package kernels
 
+func absMaxBlocks(acc, x []float32, block int) { absMaxBlocksGo(acc, x, block) }
+
+func absMaxColumns(acc, x []float32) { absMaxColumnsGo(acc, x) }
+
+func rangeBlocks(lo, hi, x []float32, block int) { rangeBlocksGo(lo, hi, x, block) }
+
+func rangeColumns(lo, hi, x []float32) { rangeColumnsGo(lo, hi, x) }
+
+func quantizeBlocks(q []byte, x, scale []float32, zero []byte, block int, f Format, sums *ErrorSums) {
+	quantizeBlocksGo(q, x, scale, zero, block, f, sums)
+}
+
+func quantizeColumns(q []byte, x, scale []float32, zero []byte, f Format, sums *ErrorSums) {
+	quantizeColumnsGo(q, x, scale, zero, f, sums)
+}
+
+func roundUpColumns(q []byte, x, factor, offset []float32, steps float32, least byte) {
+	roundUpColumnsGo(q, x, factor, offset, steps, least)
+}
+
+func dequantizeBlock([]float32, []byte, float32, int32, int32) int { return 0 }
+
+func dequantizeColumns([]float32, []byte, []float32, []byte, int32, int32) int { return 0 }
+
+func pack4(dst, q []byte) { pack4Go(dst, q) }
+
+func pack2(dst, q []byte) { pack2Go(dst, q) }
+
+func unpack4(q, src []byte, sign byte) { unpack4Go(q, src, sign) }
+
+func unpack2(q, src []byte, sign byte) { unpack2Go(q, src, sign) }
+
+func (s *ErrorSums) add(x, y []float32) { s.addGo(x, y) }
+
 func addMultiple(y []float32, factor float32, x []float32) { addMultipleGo(y, factor, x) }
 
 func multiplyTile(c []float32, stride int, a, b []float32) { multiplyTileGo(c, stride, a, b) }

@@ -13,3 +13,73 @@ func multiplyTileNEON(c *float32, stride int, a, b *float32, n int)
 //
 //go:noescape
 func addMultipleNEON(y, x *float32, n int, factor float32)
+
+// absMaxBlocksNEON takes whole blocks; 8 divides their size n.
+//
+//go:noescape
+func absMaxBlocksNEON(acc, x *float32, blocks, n int)
+
+// absMaxColumnsNEON takes rows of n elements, a multiple of 8.
+//
+//go:noescape
+func absMaxColumnsNEON(acc, x *float32, n, rows int)
+
+// rangeBlocksNEON takes whole blocks; 8 divides their size n.
+//
+//go:noescape
+func rangeBlocksNEON(lo, hi, x *float32, blocks, n int)
+
+// rangeColumnsNEON takes rows of n elements, a multiple of 8.
+//
+//go:noescape
+func rangeColumnsNEON(lo, hi, x *float32, n, rows int)
+
+// addErrorsNEON takes n elements, a multiple of 8 above 0.
+//
+//go:noescape
+func addErrorsNEON(x, y *float32, n int, sqErr, sq *[8]float64, maxAbs *uint32)
+
+// quantizeBlocksNEON takes whole blocks; 8 divides their size n.
+//
+//go:noescape
+func quantizeBlocksNEON(q *byte, x, scale *float32, zero *byte, zeroStep, blocks, n int, lo, hi int32, typ int, sqErr, sq *[8]float64, maxAbs *uint32)
+
+// quantizeColumnsNEON takes rows of n elements, a multiple of 8. There is a zero point for each column if zeros, else one for all.
+//
+//go:noescape
+func quantizeColumnsNEON(q *byte, x, scale *float32, zero *byte, zeros bool, n, rows int, lo, hi int32, typ int, sqErr, sq *[8]float64, maxAbs *uint32)
+
+// roundUpColumnsNEON takes rows of n elements, a multiple of 8.
+//
+//go:noescape
+func roundUpColumnsNEON(q *byte, x, factor, offset *float32, n, rows int, steps float32, least byte)
+
+// dequantizeBlockNEON takes n codes, a multiple of 8 above 0. zero counts from lo.
+//
+//go:noescape
+func dequantizeBlockNEON(x *float32, q *byte, scale float32, n int, lo, zero int32)
+
+// dequantizeColumnsNEON takes the first columns of rows of n codes: whole, a multiple of 8. If zeros is nil, all have one zero point, which counts from lo.
+//
+//go:noescape
+func dequantizeColumnsNEON(x *float32, q *byte, scale *float32, zeros *byte, n, whole, rows int, lo, zero int32)
+
+// pack4NEON takes n codes, a multiple of 64 above 0.
+//
+//go:noescape
+func pack4NEON(dst, q *byte, n int)
+
+// pack2NEON takes n codes, a multiple of 64 above 0.
+//
+//go:noescape
+func pack2NEON(dst, q *byte, n int)
+
+// unpack4NEON takes n codes, a multiple of 64 above 0.
+//
+//go:noescape
+func unpack4NEON(q, src *byte, n int, sign byte)
+
+// unpack2NEON takes n codes, a multiple of 64 above 0.
+//
+//go:noescape
+func unpack2NEON(q, src *byte, n int, sign byte)

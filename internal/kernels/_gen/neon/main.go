@@ -17,6 +17,20 @@ import (
 func main() {
 	multiplyTile()
 	addMultiple()
+	absMaxBlocks()
+	absMaxColumns()
+	rangeBlocks()
+	rangeColumns()
+	addErrors()
+	quantizeBlocks()
+	quantizeColumns()
+	roundUpColumns()
+	dequantizeBlock()
+	dequantizeColumns()
+	pack4()
+	pack2()
+	unpack4()
+	unpack2()
 	if len(os.Args) != 3 {
 		log.Fatal("usage: neon ASSEMBLY STUBS")
 	}
