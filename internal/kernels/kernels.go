@@ -12,6 +12,8 @@ package kernels
 
 import "math"
 
+//go:generate sh -c "cd _gen && go run ./neon ../simd_arm64.s ../simd_stubs_arm64.go"
+
 const signBit = 1 << 31
 
 // abs returns the bits of |x|. Taken as integers they order as the magnitudes

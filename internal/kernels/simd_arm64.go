@@ -4,8 +4,6 @@ package kernels
 
 import "unsafe"
 
-//go:generate sh -c "cd _gen && go run ./neon ../simd_arm64.s ../simd_stubs_arm64.go"
-
 // Every arm64 processor has NEON. The assembly takes whole vectors, eight elements each, and Go the rest.
 
 // whole is how many of n elements are in whole vectors.
@@ -195,4 +193,25 @@ func addMultiple(y []float32, factor float32, x []float32) {
 
 func multiplyTile(c []float32, stride int, a, b []float32) {
 	multiplyTileNEON(&c[0], stride, &a[0], &b[0], len(a)/TileRows)
+}
+
+func (s *GridSearch) find(x []float32, all bool) {
+	rows, moves := len(x)/GridLanes, 1
+	if all {
+		moves = 3
+	}
+	for lane := 0; lane < GridLanes; lane += 8 {
+		gridSearchNEON(&s.PerUnit[lane], &x[lane], rows, moves, GridTries(rows), gridRounds(x), s.Steps, s.LeastZero, s.ToZero)
+	}
+}
+
+func addGridErrors(e *[GridLanes]float64, x []float32, grid, scale *[GridLanes]float32, zero *[GridLanes]byte, f Format) {
+	var least, greatest [GridLanes]int32
+	for lane, z := range zero {
+		from := magicBits - int32(z-byte(f.Lo))
+		least[lane], greatest[lane] = from, from+f.Hi-f.Lo
+	}
+	for lane := 0; lane < GridLanes; lane += 8 {
+		addGridErrorsNEON(&e[lane], &x[lane], len(x)/GridLanes, &grid[lane], &scale[lane], &least[lane], &greatest[lane], int(f.Type))
+	}
 }

@@ -1585,3 +1585,778 @@ signedNext:
 	SUBS $64, R2
 	BNE signedNext
 	RET
+
+DATA gridInverses<>+0(SB)/4, $0x3f000000
+DATA gridInverses<>+4(SB)/4, $0x3fc00000
+DATA gridInverses<>+8(SB)/4, $0x40200000
+DATA gridInverses<>+12(SB)/4, $0x40600000
+DATA gridInverses<>+16(SB)/4, $0x40900000
+DATA gridInverses<>+20(SB)/4, $0x40b00000
+DATA gridInverses<>+24(SB)/4, $0x40d00000
+DATA gridInverses<>+28(SB)/4, $0x40f00000
+DATA gridInverses<>+32(SB)/4, $0x41080000
+DATA gridInverses<>+36(SB)/4, $0x41180000
+DATA gridInverses<>+40(SB)/4, $0x41280000
+DATA gridInverses<>+44(SB)/4, $0x41380000
+DATA gridInverses<>+48(SB)/4, $0x41480000
+DATA gridInverses<>+52(SB)/4, $0x41580000
+DATA gridInverses<>+56(SB)/4, $0x41680000
+DATA gridInverses<>+60(SB)/4, $0x41780000
+GLOBL gridInverses<>(SB), RODATA|NOPTR, $64
+
+DATA gridMoves<>+0(SB)/4, $0x00000000
+DATA gridMoves<>+4(SB)/4, $0xbf800000
+DATA gridMoves<>+8(SB)/4, $0x3f800000
+GLOBL gridMoves<>(SB), RODATA|NOPTR, $12
+
+DATA gridRounds<>+0(SB)/4, $0x3f800000
+DATA gridRounds<>+4(SB)/4, $0x3e800000
+GLOBL gridRounds<>(SB), RODATA|NOPTR, $8
+
+DATA gridAround<>+0(SB)/4, $0x3e800000
+DATA gridAround<>+4(SB)/4, $0x3f000000
+DATA gridAround<>+8(SB)/4, $0x3f400000
+GLOBL gridAround<>(SB), RODATA|NOPTR, $12
+
+// func gridSearchNEON(fields, x *float32, rows, moves, tries, rounds int, steps, leastZero, toZero float32)
+TEXT ·gridSearchNEON(SB), NOSPLIT, $0-60
+	MOVD fields+0(FP), R0
+	MOVD x+8(FP), R1
+	MOVD rows+16(FP), R2
+	FMOVS steps+48(FP), F0
+	WORD $0x4e040400 // dup v0.4s, v0.s[0]
+	FMOVS leastZero+52(FP), F1
+	WORD $0x4e040421 // dup v1.4s, v1.s[0]
+	FMOVS toZero+56(FP), F2
+	WORD $0x4e040442 // dup v2.4s, v2.s[0]
+	FLDPQ 0(R0), (F5, F6)
+	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
+	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
+	MOVD R1, R3
+	MOVD R2, R4
+
+squares:
+	FLDPQ 0(R3), (F7, F8)
+	ADD $64, R3
+	WORD $0x6e25dce7 // fmul v7.4s, v7.4s, v5.4s
+	WORD $0x6e27dce7 // fmul v7.4s, v7.4s, v7.4s
+	WORD $0x4e27d463 // fadd v3.4s, v3.4s, v7.4s
+	WORD $0x6e26dd08 // fmul v8.4s, v8.4s, v6.4s
+	WORD $0x6e28dd08 // fmul v8.4s, v8.4s, v8.4s
+	WORD $0x4e28d484 // fadd v4.4s, v4.4s, v8.4s
+	SUBS $1, R4
+	BNE squares
+	FSTPQ (F3, F4), 448(R0)
+	MOVD tries+32(FP), R3
+	MOVD moves+24(FP), R4
+	MOVD $gridMoves<>(SB), R5
+	MOVD R4, R6
+
+gridMoves:
+	MOVD $gridInverses<>(SB), R7
+	MOVD R3, R8
+
+gridInverses:
+	FMOVS 0(R7), F3
+	WORD $0x4e040463 // dup v3.4s, v3.s[0]
+	FMOVS 0(R5), F4
+	WORD $0x4e040484 // dup v4.4s, v4.s[0]
+	FLDPQ 128(R0), (F5, F6)
+	FLDPQ 64(R0), (F7, F8)
+	FLDPQ 192(R0), (F9, F10)
+	FLDPQ 256(R0), (F11, F12)
+	WORD $0x6e23dca5 // fmul v5.4s, v5.4s, v3.4s
+	WORD $0x4e27d4a5 // fadd v5.4s, v5.4s, v7.4s
+	WORD $0x6e25dd6b // fmul v11.4s, v11.4s, v5.4s
+	WORD $0x4eabd529 // fsub v9.4s, v9.4s, v11.4s
+	WORD $0x4e218929 // frintn v9.4s, v9.4s
+	WORD $0x4e24d529 // fadd v9.4s, v9.4s, v4.4s
+	WORD $0x6e23dcc6 // fmul v6.4s, v6.4s, v3.4s
+	WORD $0x4e28d4c6 // fadd v6.4s, v6.4s, v8.4s
+	WORD $0x6e26dd8c // fmul v12.4s, v12.4s, v6.4s
+	WORD $0x4eacd54a // fsub v10.4s, v10.4s, v12.4s
+	WORD $0x4e21894a // frintn v10.4s, v10.4s
+	WORD $0x4e24d54a // fadd v10.4s, v10.4s, v4.4s
+	FSTPQ (F5, F6), 704(R0)
+	WORD $0x4e21c529 // fmaxnm v9.4s, v9.4s, v1.4s
+	WORD $0x4ea2c529 // fminnm v9.4s, v9.4s, v2.4s
+	WORD $0x4e21c54a // fmaxnm v10.4s, v10.4s, v1.4s
+	WORD $0x4ea2c54a // fminnm v10.4s, v10.4s, v2.4s
+	FSTPQ (F9, F10), 768(R0)
+	FMOVS 4(R7), F3
+	WORD $0x4e040463 // dup v3.4s, v3.s[0]
+	FMOVS 0(R5), F4
+	WORD $0x4e040484 // dup v4.4s, v4.s[0]
+	FLDPQ 128(R0), (F5, F6)
+	FLDPQ 64(R0), (F7, F8)
+	FLDPQ 192(R0), (F9, F10)
+	FLDPQ 256(R0), (F11, F12)
+	WORD $0x6e23dca5 // fmul v5.4s, v5.4s, v3.4s
+	WORD $0x4e27d4a5 // fadd v5.4s, v5.4s, v7.4s
+	WORD $0x6e25dd6b // fmul v11.4s, v11.4s, v5.4s
+	WORD $0x4eabd529 // fsub v9.4s, v9.4s, v11.4s
+	WORD $0x4e218929 // frintn v9.4s, v9.4s
+	WORD $0x4e24d529 // fadd v9.4s, v9.4s, v4.4s
+	WORD $0x6e23dcc6 // fmul v6.4s, v6.4s, v3.4s
+	WORD $0x4e28d4c6 // fadd v6.4s, v6.4s, v8.4s
+	WORD $0x6e26dd8c // fmul v12.4s, v12.4s, v6.4s
+	WORD $0x4eacd54a // fsub v10.4s, v10.4s, v12.4s
+	WORD $0x4e21894a // frintn v10.4s, v10.4s
+	WORD $0x4e24d54a // fadd v10.4s, v10.4s, v4.4s
+	FSTPQ (F5, F6), 832(R0)
+	WORD $0x4e21c529 // fmaxnm v9.4s, v9.4s, v1.4s
+	WORD $0x4ea2c529 // fminnm v9.4s, v9.4s, v2.4s
+	WORD $0x4e21c54a // fmaxnm v10.4s, v10.4s, v1.4s
+	WORD $0x4ea2c54a // fminnm v10.4s, v10.4s, v2.4s
+	FSTPQ (F9, F10), 896(R0)
+	FLDPQ 704(R0), (F3, F4)
+	FLDPQ 0(R0), (F13, F14)
+	FLDPQ 768(R0), (F15, F16)
+	WORD $0x6e2ddc63 // fmul v3.4s, v3.4s, v13.4s
+	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
+	WORD $0x4eafd4a5 // fsub v5.4s, v5.4s, v15.4s
+	WORD $0x4eafd407 // fsub v7.4s, v0.4s, v15.4s
+	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
+	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
+	WORD $0x6e2edc84 // fmul v4.4s, v4.4s, v14.4s
+	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
+	WORD $0x4eb0d4c6 // fsub v6.4s, v6.4s, v16.4s
+	WORD $0x4eb0d408 // fsub v8.4s, v0.4s, v16.4s
+	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
+	WORD $0x6e2c1d8c // eor v12.16b, v12.16b, v12.16b
+	FLDPQ 832(R0), (F13, F14)
+	FLDPQ 0(R0), (F23, F24)
+	FLDPQ 896(R0), (F25, F26)
+	WORD $0x6e37ddad // fmul v13.4s, v13.4s, v23.4s
+	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
+	WORD $0x4eb9d5ef // fsub v15.4s, v15.4s, v25.4s
+	WORD $0x4eb9d411 // fsub v17.4s, v0.4s, v25.4s
+	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
+	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
+	WORD $0x6e38ddce // fmul v14.4s, v14.4s, v24.4s
+	WORD $0x6e301e10 // eor v16.16b, v16.16b, v16.16b
+	WORD $0x4ebad610 // fsub v16.4s, v16.4s, v26.4s
+	WORD $0x4ebad412 // fsub v18.4s, v0.4s, v26.4s
+	WORD $0x6e341e94 // eor v20.16b, v20.16b, v20.16b
+	WORD $0x6e361ed6 // eor v22.16b, v22.16b, v22.16b
+	MOVD R1, R9
+	MOVD R2, R10
+
+firstRow:
+	FLDPQ 0(R9), (F25, F26)
+	ADD $64, R9
+	WORD $0x6e23df37 // fmul v23.4s, v25.4s, v3.4s
+	WORD $0x4e218af7 // frintn v23.4s, v23.4s
+	WORD $0x4e25c6f7 // fmaxnm v23.4s, v23.4s, v5.4s
+	WORD $0x4ea7c6f7 // fminnm v23.4s, v23.4s, v7.4s
+	WORD $0x4e37ceeb // fmla v11.4s, v23.4s, v23.4s
+	WORD $0x6e39def7 // fmul v23.4s, v23.4s, v25.4s
+	WORD $0x4e37d529 // fadd v9.4s, v9.4s, v23.4s
+	WORD $0x6e2ddf38 // fmul v24.4s, v25.4s, v13.4s
+	WORD $0x4e218b18 // frintn v24.4s, v24.4s
+	WORD $0x4e2fc718 // fmaxnm v24.4s, v24.4s, v15.4s
+	WORD $0x4eb1c718 // fminnm v24.4s, v24.4s, v17.4s
+	WORD $0x4e38cf15 // fmla v21.4s, v24.4s, v24.4s
+	WORD $0x6e39df18 // fmul v24.4s, v24.4s, v25.4s
+	WORD $0x4e38d673 // fadd v19.4s, v19.4s, v24.4s
+	WORD $0x6e24df57 // fmul v23.4s, v26.4s, v4.4s
+	WORD $0x4e218af7 // frintn v23.4s, v23.4s
+	WORD $0x4e26c6f7 // fmaxnm v23.4s, v23.4s, v6.4s
+	WORD $0x4ea8c6f7 // fminnm v23.4s, v23.4s, v8.4s
+	WORD $0x4e37ceec // fmla v12.4s, v23.4s, v23.4s
+	WORD $0x6e3adef7 // fmul v23.4s, v23.4s, v26.4s
+	WORD $0x4e37d54a // fadd v10.4s, v10.4s, v23.4s
+	WORD $0x6e2edf58 // fmul v24.4s, v26.4s, v14.4s
+	WORD $0x4e218b18 // frintn v24.4s, v24.4s
+	WORD $0x4e30c718 // fmaxnm v24.4s, v24.4s, v16.4s
+	WORD $0x4eb2c718 // fminnm v24.4s, v24.4s, v18.4s
+	WORD $0x4e38cf16 // fmla v22.4s, v24.4s, v24.4s
+	WORD $0x6e3adf18 // fmul v24.4s, v24.4s, v26.4s
+	WORD $0x4e38d694 // fadd v20.4s, v20.4s, v24.4s
+	SUBS $1, R10
+	BNE firstRow
+	FLDPQ 0(R0), (F23, F24)
+	FLDPQ 640(R0), (F25, F26)
+	WORD $0x6e37dd29 // fmul v9.4s, v9.4s, v23.4s
+	WORD $0x6e29dd25 // fmul v5.4s, v9.4s, v9.4s
+	WORD $0x6e2bfca5 // fdiv v5.4s, v5.4s, v11.4s
+	WORD $0x6eb9e4a7 // fcmgt v7.4s, v5.4s, v25.4s
+	WORD $0x6e38dd4a // fmul v10.4s, v10.4s, v24.4s
+	WORD $0x6e2add46 // fmul v6.4s, v10.4s, v10.4s
+	WORD $0x6e2cfcc6 // fdiv v6.4s, v6.4s, v12.4s
+	WORD $0x6ebae4c8 // fcmgt v8.4s, v6.4s, v26.4s
+	FLDPQ 640(R0), (F25, F26)
+	WORD $0x6ea71cb9 // bit v25.16b, v5.16b, v7.16b
+	WORD $0x6ea81cda // bit v26.16b, v6.16b, v8.16b
+	FSTPQ (F25, F26), 640(R0)
+	FLDPQ 512(R0), (F25, F26)
+	WORD $0x6ea71d39 // bit v25.16b, v9.16b, v7.16b
+	WORD $0x6ea81d5a // bit v26.16b, v10.16b, v8.16b
+	FSTPQ (F25, F26), 512(R0)
+	FLDPQ 576(R0), (F25, F26)
+	WORD $0x6ea71d79 // bit v25.16b, v11.16b, v7.16b
+	WORD $0x6ea81d9a // bit v26.16b, v12.16b, v8.16b
+	FSTPQ (F25, F26), 576(R0)
+	FLDPQ 704(R0), (F23, F24)
+	FLDPQ 320(R0), (F25, F26)
+	WORD $0x6ea71ef9 // bit v25.16b, v23.16b, v7.16b
+	WORD $0x6ea81f1a // bit v26.16b, v24.16b, v8.16b
+	FSTPQ (F25, F26), 320(R0)
+	FLDPQ 768(R0), (F23, F24)
+	FLDPQ 384(R0), (F25, F26)
+	WORD $0x6ea71ef9 // bit v25.16b, v23.16b, v7.16b
+	WORD $0x6ea81f1a // bit v26.16b, v24.16b, v8.16b
+	FSTPQ (F25, F26), 384(R0)
+	FLDPQ 0(R0), (F23, F24)
+	FLDPQ 640(R0), (F25, F26)
+	WORD $0x6e37de73 // fmul v19.4s, v19.4s, v23.4s
+	WORD $0x6e33de6f // fmul v15.4s, v19.4s, v19.4s
+	WORD $0x6e35fdef // fdiv v15.4s, v15.4s, v21.4s
+	WORD $0x6eb9e5f1 // fcmgt v17.4s, v15.4s, v25.4s
+	WORD $0x6e38de94 // fmul v20.4s, v20.4s, v24.4s
+	WORD $0x6e34de90 // fmul v16.4s, v20.4s, v20.4s
+	WORD $0x6e36fe10 // fdiv v16.4s, v16.4s, v22.4s
+	WORD $0x6ebae612 // fcmgt v18.4s, v16.4s, v26.4s
+	FLDPQ 640(R0), (F25, F26)
+	WORD $0x6eb11df9 // bit v25.16b, v15.16b, v17.16b
+	WORD $0x6eb21e1a // bit v26.16b, v16.16b, v18.16b
+	FSTPQ (F25, F26), 640(R0)
+	FLDPQ 512(R0), (F25, F26)
+	WORD $0x6eb11e79 // bit v25.16b, v19.16b, v17.16b
+	WORD $0x6eb21e9a // bit v26.16b, v20.16b, v18.16b
+	FSTPQ (F25, F26), 512(R0)
+	FLDPQ 576(R0), (F25, F26)
+	WORD $0x6eb11eb9 // bit v25.16b, v21.16b, v17.16b
+	WORD $0x6eb21eda // bit v26.16b, v22.16b, v18.16b
+	FSTPQ (F25, F26), 576(R0)
+	FLDPQ 832(R0), (F23, F24)
+	FLDPQ 320(R0), (F25, F26)
+	WORD $0x6eb11ef9 // bit v25.16b, v23.16b, v17.16b
+	WORD $0x6eb21f1a // bit v26.16b, v24.16b, v18.16b
+	FSTPQ (F25, F26), 320(R0)
+	FLDPQ 896(R0), (F23, F24)
+	FLDPQ 384(R0), (F25, F26)
+	WORD $0x6eb11ef9 // bit v25.16b, v23.16b, v17.16b
+	WORD $0x6eb21f1a // bit v26.16b, v24.16b, v18.16b
+	FSTPQ (F25, F26), 384(R0)
+	ADD $8, R7
+	SUBS $2, R8
+	BNE gridInverses
+	ADD $4, R5
+	SUBS $1, R6
+	BNE gridMoves
+	FLDPQ 320(R0), (F3, F4)
+	FSTPQ (F3, F4), 704(R0)
+	FLDPQ 384(R0), (F5, F6)
+	MOVD $0xbf800000, R3
+	WORD $0x4e040c67 // dup v7.4s, w3
+	WORD $0x4e27d4a5 // fadd v5.4s, v5.4s, v7.4s
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+	WORD $0x4e21c4a5 // fmaxnm v5.4s, v5.4s, v1.4s
+	WORD $0x4ea2c4a5 // fminnm v5.4s, v5.4s, v2.4s
+	WORD $0x4e21c4c6 // fmaxnm v6.4s, v6.4s, v1.4s
+	WORD $0x4ea2c4c6 // fminnm v6.4s, v6.4s, v2.4s
+	FSTPQ (F5, F6), 768(R0)
+	FLDPQ 320(R0), (F3, F4)
+	FSTPQ (F3, F4), 832(R0)
+	FLDPQ 384(R0), (F5, F6)
+	MOVD $0x3f800000, R3
+	WORD $0x4e040c67 // dup v7.4s, w3
+	WORD $0x4e27d4a5 // fadd v5.4s, v5.4s, v7.4s
+	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
+	WORD $0x4e21c4a5 // fmaxnm v5.4s, v5.4s, v1.4s
+	WORD $0x4ea2c4a5 // fminnm v5.4s, v5.4s, v2.4s
+	WORD $0x4e21c4c6 // fmaxnm v6.4s, v6.4s, v1.4s
+	WORD $0x4ea2c4c6 // fminnm v6.4s, v6.4s, v2.4s
+	FSTPQ (F5, F6), 896(R0)
+	FLDPQ 704(R0), (F3, F4)
+	FLDPQ 0(R0), (F13, F14)
+	FLDPQ 768(R0), (F15, F16)
+	WORD $0x6e2ddc63 // fmul v3.4s, v3.4s, v13.4s
+	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
+	WORD $0x4eafd4a5 // fsub v5.4s, v5.4s, v15.4s
+	WORD $0x4eafd407 // fsub v7.4s, v0.4s, v15.4s
+	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
+	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
+	WORD $0x6e2edc84 // fmul v4.4s, v4.4s, v14.4s
+	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
+	WORD $0x4eb0d4c6 // fsub v6.4s, v6.4s, v16.4s
+	WORD $0x4eb0d408 // fsub v8.4s, v0.4s, v16.4s
+	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
+	WORD $0x6e2c1d8c // eor v12.16b, v12.16b, v12.16b
+	FLDPQ 832(R0), (F13, F14)
+	FLDPQ 0(R0), (F23, F24)
+	FLDPQ 896(R0), (F25, F26)
+	WORD $0x6e37ddad // fmul v13.4s, v13.4s, v23.4s
+	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
+	WORD $0x4eb9d5ef // fsub v15.4s, v15.4s, v25.4s
+	WORD $0x4eb9d411 // fsub v17.4s, v0.4s, v25.4s
+	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
+	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
+	WORD $0x6e38ddce // fmul v14.4s, v14.4s, v24.4s
+	WORD $0x6e301e10 // eor v16.16b, v16.16b, v16.16b
+	WORD $0x4ebad610 // fsub v16.4s, v16.4s, v26.4s
+	WORD $0x4ebad412 // fsub v18.4s, v0.4s, v26.4s
+	WORD $0x6e341e94 // eor v20.16b, v20.16b, v20.16b
+	WORD $0x6e361ed6 // eor v22.16b, v22.16b, v22.16b
+	MOVD R1, R3
+	MOVD R2, R4
+
+besideRow:
+	FLDPQ 0(R3), (F25, F26)
+	ADD $64, R3
+	WORD $0x6e23df37 // fmul v23.4s, v25.4s, v3.4s
+	WORD $0x4e218af7 // frintn v23.4s, v23.4s
+	WORD $0x4e25c6f7 // fmaxnm v23.4s, v23.4s, v5.4s
+	WORD $0x4ea7c6f7 // fminnm v23.4s, v23.4s, v7.4s
+	WORD $0x4e37ceeb // fmla v11.4s, v23.4s, v23.4s
+	WORD $0x6e39def7 // fmul v23.4s, v23.4s, v25.4s
+	WORD $0x4e37d529 // fadd v9.4s, v9.4s, v23.4s
+	WORD $0x6e2ddf38 // fmul v24.4s, v25.4s, v13.4s
+	WORD $0x4e218b18 // frintn v24.4s, v24.4s
+	WORD $0x4e2fc718 // fmaxnm v24.4s, v24.4s, v15.4s
+	WORD $0x4eb1c718 // fminnm v24.4s, v24.4s, v17.4s
+	WORD $0x4e38cf15 // fmla v21.4s, v24.4s, v24.4s
+	WORD $0x6e39df18 // fmul v24.4s, v24.4s, v25.4s
+	WORD $0x4e38d673 // fadd v19.4s, v19.4s, v24.4s
+	WORD $0x6e24df57 // fmul v23.4s, v26.4s, v4.4s
+	WORD $0x4e218af7 // frintn v23.4s, v23.4s
+	WORD $0x4e26c6f7 // fmaxnm v23.4s, v23.4s, v6.4s
+	WORD $0x4ea8c6f7 // fminnm v23.4s, v23.4s, v8.4s
+	WORD $0x4e37ceec // fmla v12.4s, v23.4s, v23.4s
+	WORD $0x6e3adef7 // fmul v23.4s, v23.4s, v26.4s
+	WORD $0x4e37d54a // fadd v10.4s, v10.4s, v23.4s
+	WORD $0x6e2edf58 // fmul v24.4s, v26.4s, v14.4s
+	WORD $0x4e218b18 // frintn v24.4s, v24.4s
+	WORD $0x4e30c718 // fmaxnm v24.4s, v24.4s, v16.4s
+	WORD $0x4eb2c718 // fminnm v24.4s, v24.4s, v18.4s
+	WORD $0x4e38cf16 // fmla v22.4s, v24.4s, v24.4s
+	WORD $0x6e3adf18 // fmul v24.4s, v24.4s, v26.4s
+	WORD $0x4e38d694 // fadd v20.4s, v20.4s, v24.4s
+	SUBS $1, R4
+	BNE besideRow
+	FLDPQ 0(R0), (F23, F24)
+	FLDPQ 640(R0), (F25, F26)
+	WORD $0x6e37dd29 // fmul v9.4s, v9.4s, v23.4s
+	WORD $0x6e29dd25 // fmul v5.4s, v9.4s, v9.4s
+	WORD $0x6e2bfca5 // fdiv v5.4s, v5.4s, v11.4s
+	WORD $0x6eb9e4a7 // fcmgt v7.4s, v5.4s, v25.4s
+	WORD $0x6e38dd4a // fmul v10.4s, v10.4s, v24.4s
+	WORD $0x6e2add46 // fmul v6.4s, v10.4s, v10.4s
+	WORD $0x6e2cfcc6 // fdiv v6.4s, v6.4s, v12.4s
+	WORD $0x6ebae4c8 // fcmgt v8.4s, v6.4s, v26.4s
+	FLDPQ 640(R0), (F25, F26)
+	WORD $0x6ea71cb9 // bit v25.16b, v5.16b, v7.16b
+	WORD $0x6ea81cda // bit v26.16b, v6.16b, v8.16b
+	FSTPQ (F25, F26), 640(R0)
+	FLDPQ 512(R0), (F25, F26)
+	WORD $0x6ea71d39 // bit v25.16b, v9.16b, v7.16b
+	WORD $0x6ea81d5a // bit v26.16b, v10.16b, v8.16b
+	FSTPQ (F25, F26), 512(R0)
+	FLDPQ 576(R0), (F25, F26)
+	WORD $0x6ea71d79 // bit v25.16b, v11.16b, v7.16b
+	WORD $0x6ea81d9a // bit v26.16b, v12.16b, v8.16b
+	FSTPQ (F25, F26), 576(R0)
+	FLDPQ 704(R0), (F23, F24)
+	FLDPQ 320(R0), (F25, F26)
+	WORD $0x6ea71ef9 // bit v25.16b, v23.16b, v7.16b
+	WORD $0x6ea81f1a // bit v26.16b, v24.16b, v8.16b
+	FSTPQ (F25, F26), 320(R0)
+	FLDPQ 768(R0), (F23, F24)
+	FLDPQ 384(R0), (F25, F26)
+	WORD $0x6ea71ef9 // bit v25.16b, v23.16b, v7.16b
+	WORD $0x6ea81f1a // bit v26.16b, v24.16b, v8.16b
+	FSTPQ (F25, F26), 384(R0)
+	FLDPQ 0(R0), (F23, F24)
+	FLDPQ 640(R0), (F25, F26)
+	WORD $0x6e37de73 // fmul v19.4s, v19.4s, v23.4s
+	WORD $0x6e33de6f // fmul v15.4s, v19.4s, v19.4s
+	WORD $0x6e35fdef // fdiv v15.4s, v15.4s, v21.4s
+	WORD $0x6eb9e5f1 // fcmgt v17.4s, v15.4s, v25.4s
+	WORD $0x6e38de94 // fmul v20.4s, v20.4s, v24.4s
+	WORD $0x6e34de90 // fmul v16.4s, v20.4s, v20.4s
+	WORD $0x6e36fe10 // fdiv v16.4s, v16.4s, v22.4s
+	WORD $0x6ebae612 // fcmgt v18.4s, v16.4s, v26.4s
+	FLDPQ 640(R0), (F25, F26)
+	WORD $0x6eb11df9 // bit v25.16b, v15.16b, v17.16b
+	WORD $0x6eb21e1a // bit v26.16b, v16.16b, v18.16b
+	FSTPQ (F25, F26), 640(R0)
+	FLDPQ 512(R0), (F25, F26)
+	WORD $0x6eb11e79 // bit v25.16b, v19.16b, v17.16b
+	WORD $0x6eb21e9a // bit v26.16b, v20.16b, v18.16b
+	FSTPQ (F25, F26), 512(R0)
+	FLDPQ 576(R0), (F25, F26)
+	WORD $0x6eb11eb9 // bit v25.16b, v21.16b, v17.16b
+	WORD $0x6eb21eda // bit v26.16b, v22.16b, v18.16b
+	FSTPQ (F25, F26), 576(R0)
+	FLDPQ 832(R0), (F23, F24)
+	FLDPQ 320(R0), (F25, F26)
+	WORD $0x6eb11ef9 // bit v25.16b, v23.16b, v17.16b
+	WORD $0x6eb21f1a // bit v26.16b, v24.16b, v18.16b
+	FSTPQ (F25, F26), 320(R0)
+	FLDPQ 896(R0), (F23, F24)
+	FLDPQ 384(R0), (F25, F26)
+	WORD $0x6eb11ef9 // bit v25.16b, v23.16b, v17.16b
+	WORD $0x6eb21f1a // bit v26.16b, v24.16b, v18.16b
+	FSTPQ (F25, F26), 384(R0)
+	MOVD $3, R3
+	MOVD rounds+40(FP), R4
+	MOVD $gridRounds<>(SB), R5
+	MOVD R4, R6
+
+gridRounds:
+	FLDPQ 320(R0), (F3, F4)
+	MOVD $gridAround<>(SB), R7
+	MOVD R3, R8
+
+gridAround:
+	FMOVS 0(R7), F5
+	WORD $0x4e0404a5 // dup v5.4s, v5.s[0]
+	FMOVS 0(R5), F6
+	WORD $0x4e0404c6 // dup v6.4s, v6.s[0]
+	FLDPQ 128(R0), (F7, F8)
+	FLDPQ 384(R0), (F9, F10)
+	WORD $0x6e26dca5 // fmul v5.4s, v5.4s, v6.4s
+	WORD $0x6e25dce7 // fmul v7.4s, v7.4s, v5.4s
+	WORD $0x4ea7d46b // fsub v11.4s, v3.4s, v7.4s
+	WORD $0x4e27d467 // fadd v7.4s, v3.4s, v7.4s
+	WORD $0x6e25dd08 // fmul v8.4s, v8.4s, v5.4s
+	WORD $0x4ea8d48c // fsub v12.4s, v4.4s, v8.4s
+	WORD $0x4e28d488 // fadd v8.4s, v4.4s, v8.4s
+	FSTPQ (F11, F12), 704(R0)
+	FSTPQ (F7, F8), 832(R0)
+	FSTPQ (F9, F10), 768(R0)
+	FSTPQ (F9, F10), 896(R0)
+	FLDPQ 704(R0), (F5, F6)
+	FLDPQ 0(R0), (F15, F16)
+	FLDPQ 768(R0), (F17, F18)
+	WORD $0x6e2fdca5 // fmul v5.4s, v5.4s, v15.4s
+	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
+	WORD $0x4eb1d4e7 // fsub v7.4s, v7.4s, v17.4s
+	WORD $0x4eb1d409 // fsub v9.4s, v0.4s, v17.4s
+	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
+	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
+	WORD $0x6e30dcc6 // fmul v6.4s, v6.4s, v16.4s
+	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
+	WORD $0x4eb2d508 // fsub v8.4s, v8.4s, v18.4s
+	WORD $0x4eb2d40a // fsub v10.4s, v0.4s, v18.4s
+	WORD $0x6e2c1d8c // eor v12.16b, v12.16b, v12.16b
+	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
+	FLDPQ 832(R0), (F15, F16)
+	FLDPQ 0(R0), (F25, F26)
+	FLDPQ 896(R0), (F27, F28)
+	WORD $0x6e39ddef // fmul v15.4s, v15.4s, v25.4s
+	WORD $0x6e311e31 // eor v17.16b, v17.16b, v17.16b
+	WORD $0x4ebbd631 // fsub v17.4s, v17.4s, v27.4s
+	WORD $0x4ebbd413 // fsub v19.4s, v0.4s, v27.4s
+	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
+	WORD $0x6e371ef7 // eor v23.16b, v23.16b, v23.16b
+	WORD $0x6e3ade10 // fmul v16.4s, v16.4s, v26.4s
+	WORD $0x6e321e52 // eor v18.16b, v18.16b, v18.16b
+	WORD $0x4ebcd652 // fsub v18.4s, v18.4s, v28.4s
+	WORD $0x4ebcd414 // fsub v20.4s, v0.4s, v28.4s
+	WORD $0x6e361ed6 // eor v22.16b, v22.16b, v22.16b
+	WORD $0x6e381f18 // eor v24.16b, v24.16b, v24.16b
+	MOVD R1, R9
+	MOVD R2, R10
+
+aroundRow:
+	FLDPQ 0(R9), (F27, F28)
+	ADD $64, R9
+	WORD $0x6e25df79 // fmul v25.4s, v27.4s, v5.4s
+	WORD $0x4e218b39 // frintn v25.4s, v25.4s
+	WORD $0x4e27c739 // fmaxnm v25.4s, v25.4s, v7.4s
+	WORD $0x4ea9c739 // fminnm v25.4s, v25.4s, v9.4s
+	WORD $0x4e39cf2d // fmla v13.4s, v25.4s, v25.4s
+	WORD $0x6e3bdf39 // fmul v25.4s, v25.4s, v27.4s
+	WORD $0x4e39d56b // fadd v11.4s, v11.4s, v25.4s
+	WORD $0x6e2fdf7a // fmul v26.4s, v27.4s, v15.4s
+	WORD $0x4e218b5a // frintn v26.4s, v26.4s
+	WORD $0x4e31c75a // fmaxnm v26.4s, v26.4s, v17.4s
+	WORD $0x4eb3c75a // fminnm v26.4s, v26.4s, v19.4s
+	WORD $0x4e3acf57 // fmla v23.4s, v26.4s, v26.4s
+	WORD $0x6e3bdf5a // fmul v26.4s, v26.4s, v27.4s
+	WORD $0x4e3ad6b5 // fadd v21.4s, v21.4s, v26.4s
+	WORD $0x6e26df99 // fmul v25.4s, v28.4s, v6.4s
+	WORD $0x4e218b39 // frintn v25.4s, v25.4s
+	WORD $0x4e28c739 // fmaxnm v25.4s, v25.4s, v8.4s
+	WORD $0x4eaac739 // fminnm v25.4s, v25.4s, v10.4s
+	WORD $0x4e39cf2e // fmla v14.4s, v25.4s, v25.4s
+	WORD $0x6e3cdf39 // fmul v25.4s, v25.4s, v28.4s
+	WORD $0x4e39d58c // fadd v12.4s, v12.4s, v25.4s
+	WORD $0x6e30df9a // fmul v26.4s, v28.4s, v16.4s
+	WORD $0x4e218b5a // frintn v26.4s, v26.4s
+	WORD $0x4e32c75a // fmaxnm v26.4s, v26.4s, v18.4s
+	WORD $0x4eb4c75a // fminnm v26.4s, v26.4s, v20.4s
+	WORD $0x4e3acf58 // fmla v24.4s, v26.4s, v26.4s
+	WORD $0x6e3cdf5a // fmul v26.4s, v26.4s, v28.4s
+	WORD $0x4e3ad6d6 // fadd v22.4s, v22.4s, v26.4s
+	SUBS $1, R10
+	BNE aroundRow
+	FLDPQ 0(R0), (F25, F26)
+	FLDPQ 640(R0), (F27, F28)
+	WORD $0x6e39dd6b // fmul v11.4s, v11.4s, v25.4s
+	WORD $0x6e2bdd67 // fmul v7.4s, v11.4s, v11.4s
+	WORD $0x6e2dfce7 // fdiv v7.4s, v7.4s, v13.4s
+	WORD $0x6ebbe4e9 // fcmgt v9.4s, v7.4s, v27.4s
+	WORD $0x6e3add8c // fmul v12.4s, v12.4s, v26.4s
+	WORD $0x6e2cdd88 // fmul v8.4s, v12.4s, v12.4s
+	WORD $0x6e2efd08 // fdiv v8.4s, v8.4s, v14.4s
+	WORD $0x6ebce50a // fcmgt v10.4s, v8.4s, v28.4s
+	FLDPQ 640(R0), (F27, F28)
+	WORD $0x6ea91cfb // bit v27.16b, v7.16b, v9.16b
+	WORD $0x6eaa1d1c // bit v28.16b, v8.16b, v10.16b
+	FSTPQ (F27, F28), 640(R0)
+	FLDPQ 512(R0), (F27, F28)
+	WORD $0x6ea91d7b // bit v27.16b, v11.16b, v9.16b
+	WORD $0x6eaa1d9c // bit v28.16b, v12.16b, v10.16b
+	FSTPQ (F27, F28), 512(R0)
+	FLDPQ 576(R0), (F27, F28)
+	WORD $0x6ea91dbb // bit v27.16b, v13.16b, v9.16b
+	WORD $0x6eaa1ddc // bit v28.16b, v14.16b, v10.16b
+	FSTPQ (F27, F28), 576(R0)
+	FLDPQ 704(R0), (F25, F26)
+	FLDPQ 320(R0), (F27, F28)
+	WORD $0x6ea91f3b // bit v27.16b, v25.16b, v9.16b
+	WORD $0x6eaa1f5c // bit v28.16b, v26.16b, v10.16b
+	FSTPQ (F27, F28), 320(R0)
+	FLDPQ 768(R0), (F25, F26)
+	FLDPQ 384(R0), (F27, F28)
+	WORD $0x6ea91f3b // bit v27.16b, v25.16b, v9.16b
+	WORD $0x6eaa1f5c // bit v28.16b, v26.16b, v10.16b
+	FSTPQ (F27, F28), 384(R0)
+	FLDPQ 0(R0), (F25, F26)
+	FLDPQ 640(R0), (F27, F28)
+	WORD $0x6e39deb5 // fmul v21.4s, v21.4s, v25.4s
+	WORD $0x6e35deb1 // fmul v17.4s, v21.4s, v21.4s
+	WORD $0x6e37fe31 // fdiv v17.4s, v17.4s, v23.4s
+	WORD $0x6ebbe633 // fcmgt v19.4s, v17.4s, v27.4s
+	WORD $0x6e3aded6 // fmul v22.4s, v22.4s, v26.4s
+	WORD $0x6e36ded2 // fmul v18.4s, v22.4s, v22.4s
+	WORD $0x6e38fe52 // fdiv v18.4s, v18.4s, v24.4s
+	WORD $0x6ebce654 // fcmgt v20.4s, v18.4s, v28.4s
+	FLDPQ 640(R0), (F27, F28)
+	WORD $0x6eb31e3b // bit v27.16b, v17.16b, v19.16b
+	WORD $0x6eb41e5c // bit v28.16b, v18.16b, v20.16b
+	FSTPQ (F27, F28), 640(R0)
+	FLDPQ 512(R0), (F27, F28)
+	WORD $0x6eb31ebb // bit v27.16b, v21.16b, v19.16b
+	WORD $0x6eb41edc // bit v28.16b, v22.16b, v20.16b
+	FSTPQ (F27, F28), 512(R0)
+	FLDPQ 576(R0), (F27, F28)
+	WORD $0x6eb31efb // bit v27.16b, v23.16b, v19.16b
+	WORD $0x6eb41f1c // bit v28.16b, v24.16b, v20.16b
+	FSTPQ (F27, F28), 576(R0)
+	FLDPQ 832(R0), (F25, F26)
+	FLDPQ 320(R0), (F27, F28)
+	WORD $0x6eb31f3b // bit v27.16b, v25.16b, v19.16b
+	WORD $0x6eb41f5c // bit v28.16b, v26.16b, v20.16b
+	FSTPQ (F27, F28), 320(R0)
+	FLDPQ 896(R0), (F25, F26)
+	FLDPQ 384(R0), (F27, F28)
+	WORD $0x6eb31f3b // bit v27.16b, v25.16b, v19.16b
+	WORD $0x6eb41f5c // bit v28.16b, v26.16b, v20.16b
+	FSTPQ (F27, F28), 384(R0)
+	ADD $4, R7
+	SUBS $1, R8
+	BNE gridAround
+	ADD $4, R5
+	SUBS $1, R6
+	BNE gridRounds
+	RET
+
+// func addGridErrorsNEON(e *float64, x *float32, rows int, grid, scale *float32, least, greatest *int32, typ int)
+TEXT ·addGridErrorsNEON(SB), NOSPLIT, $0-64
+	MOVD e+0(FP), R0
+	MOVD x+8(FP), R1
+	MOVD rows+16(FP), R2
+	MOVD grid+24(FP), R3
+	FLDPQ 0(R3), (F0, F1)
+	MOVD scale+32(FP), R3
+	FLDPQ 0(R3), (F2, F3)
+	MOVD least+40(FP), R3
+	FLDPQ 0(R3), (F4, F5)
+	MOVD greatest+48(FP), R3
+	FLDPQ 0(R3), (F6, F7)
+	MOVD $0x4b400000, R3
+	WORD $0x4e040c68 // dup v8.4s, w3
+	FLDPQ 0(R0), (F9, F10)
+	FLDPQ 32(R0), (F11, F12)
+	MOVD typ+56(FP), R3
+	CMP $0, R3
+	BNE NotFloat32
+	MOVD R1, R4
+	MOVD R2, R5
+
+Float32Row:
+	FLDPQ 0(R4), (F19, F20)
+	ADD $64, R4
+	WORD $0x6e20fe6e // fdiv v14.4s, v19.4s, v0.4s
+	WORD $0x4e28d5ce // fadd v14.4s, v14.4s, v8.4s
+	WORD $0x4ea465ce // smax v14.4s, v14.4s, v4.4s
+	WORD $0x4ea66dce // smin v14.4s, v14.4s, v6.4s
+	WORD $0x4ea8d5ce // fsub v14.4s, v14.4s, v8.4s
+	WORD $0x6e22ddce // fmul v14.4s, v14.4s, v2.4s
+	WORD $0x0e617a6f // fcvtl v15.2d, v19.2s
+	WORD $0x0e6179d1 // fcvtl v17.2d, v14.2s
+	WORD $0x4ef1d5ef // fsub v15.2d, v15.2d, v17.2d
+	WORD $0x6e6fddef // fmul v15.2d, v15.2d, v15.2d
+	WORD $0x4e6fd529 // fadd v9.2d, v9.2d, v15.2d
+	WORD $0x4e617a70 // fcvtl2 v16.2d, v19.4s
+	WORD $0x4e6179d2 // fcvtl2 v18.2d, v14.4s
+	WORD $0x4ef2d610 // fsub v16.2d, v16.2d, v18.2d
+	WORD $0x6e70de10 // fmul v16.2d, v16.2d, v16.2d
+	WORD $0x4e70d54a // fadd v10.2d, v10.2d, v16.2d
+	WORD $0x6e21fe8e // fdiv v14.4s, v20.4s, v1.4s
+	WORD $0x4e28d5ce // fadd v14.4s, v14.4s, v8.4s
+	WORD $0x4ea565ce // smax v14.4s, v14.4s, v5.4s
+	WORD $0x4ea76dce // smin v14.4s, v14.4s, v7.4s
+	WORD $0x4ea8d5ce // fsub v14.4s, v14.4s, v8.4s
+	WORD $0x6e23ddce // fmul v14.4s, v14.4s, v3.4s
+	WORD $0x0e617a8f // fcvtl v15.2d, v20.2s
+	WORD $0x0e6179d1 // fcvtl v17.2d, v14.2s
+	WORD $0x4ef1d5ef // fsub v15.2d, v15.2d, v17.2d
+	WORD $0x6e6fddef // fmul v15.2d, v15.2d, v15.2d
+	WORD $0x4e6fd56b // fadd v11.2d, v11.2d, v15.2d
+	WORD $0x4e617a90 // fcvtl2 v16.2d, v20.4s
+	WORD $0x4e6179d2 // fcvtl2 v18.2d, v14.4s
+	WORD $0x4ef2d610 // fsub v16.2d, v16.2d, v18.2d
+	WORD $0x6e70de10 // fmul v16.2d, v16.2d, v16.2d
+	WORD $0x4e70d58c // fadd v12.2d, v12.2d, v16.2d
+	SUBS $1, R5
+	BNE Float32Row
+	FSTPQ (F9, F10), 0(R0)
+	FSTPQ (F11, F12), 32(R0)
+	RET
+
+NotFloat32:
+	CMP $1, R3
+	BNE NotFloat16
+	MOVD $0x7f800000, R4
+	WORD $0x4e040c8e // dup v14.4s, w4
+	MOVD $0x38800000, R4
+	WORD $0x4e040c8f // dup v15.4s, w4
+	MOVD $0x6c00000, R4
+	WORD $0x4e040c90 // dup v16.4s, w4
+	MOVD $0xfff, R4
+	WORD $0x4e040c91 // dup v17.4s, w4
+	MOVD $0x1fff, R4
+	WORD $0x4e040c92 // dup v18.4s, w4
+	MOVD R1, R4
+	MOVD R2, R5
+
+Float16Row:
+	FLDPQ 0(R4), (F24, F25)
+	ADD $64, R4
+	WORD $0x6e20ff13 // fdiv v19.4s, v24.4s, v0.4s
+	WORD $0x4eb18673 // add v19.4s, v19.4s, v17.4s
+	WORD $0x4e721e73 // bic v19.16b, v19.16b, v18.16b
+	WORD $0x4e28d673 // fadd v19.4s, v19.4s, v8.4s
+	WORD $0x4ea46673 // smax v19.4s, v19.4s, v4.4s
+	WORD $0x4ea66e73 // smin v19.4s, v19.4s, v6.4s
+	WORD $0x4ea8d673 // fsub v19.4s, v19.4s, v8.4s
+	WORD $0x6e22de73 // fmul v19.4s, v19.4s, v2.4s
+	WORD $0x4e2e1e6d // and v13.16b, v19.16b, v14.16b
+	WORD $0x4eaf65ad // smax v13.4s, v13.4s, v15.4s
+	WORD $0x4eb085ad // add v13.4s, v13.4s, v16.4s
+	WORD $0x4e2dd673 // fadd v19.4s, v19.4s, v13.4s
+	WORD $0x4eadd673 // fsub v19.4s, v19.4s, v13.4s
+	WORD $0x0e617b14 // fcvtl v20.2d, v24.2s
+	WORD $0x0e617a76 // fcvtl v22.2d, v19.2s
+	WORD $0x4ef6d694 // fsub v20.2d, v20.2d, v22.2d
+	WORD $0x6e74de94 // fmul v20.2d, v20.2d, v20.2d
+	WORD $0x4e74d529 // fadd v9.2d, v9.2d, v20.2d
+	WORD $0x4e617b15 // fcvtl2 v21.2d, v24.4s
+	WORD $0x4e617a77 // fcvtl2 v23.2d, v19.4s
+	WORD $0x4ef7d6b5 // fsub v21.2d, v21.2d, v23.2d
+	WORD $0x6e75deb5 // fmul v21.2d, v21.2d, v21.2d
+	WORD $0x4e75d54a // fadd v10.2d, v10.2d, v21.2d
+	WORD $0x6e21ff33 // fdiv v19.4s, v25.4s, v1.4s
+	WORD $0x4eb18673 // add v19.4s, v19.4s, v17.4s
+	WORD $0x4e721e73 // bic v19.16b, v19.16b, v18.16b
+	WORD $0x4e28d673 // fadd v19.4s, v19.4s, v8.4s
+	WORD $0x4ea56673 // smax v19.4s, v19.4s, v5.4s
+	WORD $0x4ea76e73 // smin v19.4s, v19.4s, v7.4s
+	WORD $0x4ea8d673 // fsub v19.4s, v19.4s, v8.4s
+	WORD $0x6e23de73 // fmul v19.4s, v19.4s, v3.4s
+	WORD $0x4e2e1e6d // and v13.16b, v19.16b, v14.16b
+	WORD $0x4eaf65ad // smax v13.4s, v13.4s, v15.4s
+	WORD $0x4eb085ad // add v13.4s, v13.4s, v16.4s
+	WORD $0x4e2dd673 // fadd v19.4s, v19.4s, v13.4s
+	WORD $0x4eadd673 // fsub v19.4s, v19.4s, v13.4s
+	WORD $0x0e617b34 // fcvtl v20.2d, v25.2s
+	WORD $0x0e617a76 // fcvtl v22.2d, v19.2s
+	WORD $0x4ef6d694 // fsub v20.2d, v20.2d, v22.2d
+	WORD $0x6e74de94 // fmul v20.2d, v20.2d, v20.2d
+	WORD $0x4e74d56b // fadd v11.2d, v11.2d, v20.2d
+	WORD $0x4e617b35 // fcvtl2 v21.2d, v25.4s
+	WORD $0x4e617a77 // fcvtl2 v23.2d, v19.4s
+	WORD $0x4ef7d6b5 // fsub v21.2d, v21.2d, v23.2d
+	WORD $0x6e75deb5 // fmul v21.2d, v21.2d, v21.2d
+	WORD $0x4e75d58c // fadd v12.2d, v12.2d, v21.2d
+	SUBS $1, R5
+	BNE Float16Row
+	FSTPQ (F9, F10), 0(R0)
+	FSTPQ (F11, F12), 32(R0)
+	RET
+
+NotFloat16:
+	MOVD $0x1, R4
+	WORD $0x4e040c8e // dup v14.4s, w4
+	MOVD $0x7fff, R4
+	WORD $0x4e040c8f // dup v15.4s, w4
+	MOVD $0xffff, R4
+	WORD $0x4e040c90 // dup v16.4s, w4
+	MOVD R1, R4
+	MOVD R2, R5
+
+BFloat16Row:
+	FLDPQ 0(R4), (F22, F23)
+	ADD $64, R4
+	WORD $0x6e20fed1 // fdiv v17.4s, v22.4s, v0.4s
+	WORD $0x4e28d631 // fadd v17.4s, v17.4s, v8.4s
+	WORD $0x4ea46631 // smax v17.4s, v17.4s, v4.4s
+	WORD $0x4ea66e31 // smin v17.4s, v17.4s, v6.4s
+	WORD $0x4ea8d631 // fsub v17.4s, v17.4s, v8.4s
+	WORD $0x6e22de31 // fmul v17.4s, v17.4s, v2.4s
+	WORD $0x6f30062d // ushr v13.4s, v17.4s, #16
+	WORD $0x4e2e1dad // and v13.16b, v13.16b, v14.16b
+	WORD $0x4eaf8631 // add v17.4s, v17.4s, v15.4s
+	WORD $0x4ead8631 // add v17.4s, v17.4s, v13.4s
+	WORD $0x4e701e31 // bic v17.16b, v17.16b, v16.16b
+	WORD $0x0e617ad2 // fcvtl v18.2d, v22.2s
+	WORD $0x0e617a34 // fcvtl v20.2d, v17.2s
+	WORD $0x4ef4d652 // fsub v18.2d, v18.2d, v20.2d
+	WORD $0x6e72de52 // fmul v18.2d, v18.2d, v18.2d
+	WORD $0x4e72d529 // fadd v9.2d, v9.2d, v18.2d
+	WORD $0x4e617ad3 // fcvtl2 v19.2d, v22.4s
+	WORD $0x4e617a35 // fcvtl2 v21.2d, v17.4s
+	WORD $0x4ef5d673 // fsub v19.2d, v19.2d, v21.2d
+	WORD $0x6e73de73 // fmul v19.2d, v19.2d, v19.2d
+	WORD $0x4e73d54a // fadd v10.2d, v10.2d, v19.2d
+	WORD $0x6e21fef1 // fdiv v17.4s, v23.4s, v1.4s
+	WORD $0x4e28d631 // fadd v17.4s, v17.4s, v8.4s
+	WORD $0x4ea56631 // smax v17.4s, v17.4s, v5.4s
+	WORD $0x4ea76e31 // smin v17.4s, v17.4s, v7.4s
+	WORD $0x4ea8d631 // fsub v17.4s, v17.4s, v8.4s
+	WORD $0x6e23de31 // fmul v17.4s, v17.4s, v3.4s
+	WORD $0x6f30062d // ushr v13.4s, v17.4s, #16
+	WORD $0x4e2e1dad // and v13.16b, v13.16b, v14.16b
+	WORD $0x4eaf8631 // add v17.4s, v17.4s, v15.4s
+	WORD $0x4ead8631 // add v17.4s, v17.4s, v13.4s
+	WORD $0x4e701e31 // bic v17.16b, v17.16b, v16.16b
+	WORD $0x0e617af2 // fcvtl v18.2d, v23.2s
+	WORD $0x0e617a34 // fcvtl v20.2d, v17.2s
+	WORD $0x4ef4d652 // fsub v18.2d, v18.2d, v20.2d
+	WORD $0x6e72de52 // fmul v18.2d, v18.2d, v18.2d
+	WORD $0x4e72d56b // fadd v11.2d, v11.2d, v18.2d
+	WORD $0x4e617af3 // fcvtl2 v19.2d, v23.4s
+	WORD $0x4e617a35 // fcvtl2 v21.2d, v17.4s
+	WORD $0x4ef5d673 // fsub v19.2d, v19.2d, v21.2d
+	WORD $0x6e73de73 // fmul v19.2d, v19.2d, v19.2d
+	WORD $0x4e73d58c // fadd v12.2d, v12.2d, v19.2d
+	SUBS $1, R5
+	BNE BFloat16Row
+	FSTPQ (F9, F10), 0(R0)
+	FSTPQ (F11, F12), 32(R0)
+	RET

@@ -44,12 +44,6 @@ func toFloat16(dst []byte, x []float32) (beyond, vanished int) { return toFloat1
 
 func toBFloat16(dst []byte, x []float32) (beyond, vanished int) { return toBFloat16Go(dst, x) }
 
-func (s *GridSearch) find(x []float32, all bool) { s.findGo(x, all) }
-
-func addGridErrors(e *[GridLanes]float64, x []float32, grid, scale *[GridLanes]float32, zero *[GridLanes]byte, f Format) {
-	addGridErrorsGo(e, x, grid, scale, zero, f)
-}
-
 func exp(y, x []float32) { expGo(y, x) }
 
 func rational(y, x []float32, f *Rational) { rationalGo(y, x, f) }

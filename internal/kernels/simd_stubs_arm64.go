@@ -83,3 +83,13 @@ func unpack4NEON(q, src *byte, n int, sign byte)
 //
 //go:noescape
 func unpack2NEON(q, src *byte, n int, sign byte)
+
+// gridSearchNEON searches for eight blocks.
+//
+//go:noescape
+func gridSearchNEON(fields, x *float32, rows, moves, tries, rounds int, steps, leastZero, toZero float32)
+
+// addGridErrorsNEON takes eight blocks; least and greatest limit the magic sums.
+//
+//go:noescape
+func addGridErrorsNEON(e *float64, x *float32, rows int, grid, scale *float32, least, greatest *int32, typ int)

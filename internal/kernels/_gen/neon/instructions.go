@@ -40,15 +40,19 @@ func left(name, lanes string, bits uint32, width int) shift {
 }
 
 var (
-	fadd = three("fadd", "4s", 0x4e20d400)
-	fsub = three("fsub", "4s", 0x4ea0d400)
-	fmul = three("fmul", "4s", 0x6e20dc00)
-	fdiv = three("fdiv", "4s", 0x6e20fc00)
-	fmls = three("fmls", "4s", 0x4ea0cc00) // d -= n·m
-	fcgt = three("fcmgt", "4s", 0x6ea0e400)
-	fceq = three("fcmeq", "4s", 0x4e20e400)
-	fabs = two("fabs", "4s", "4s", 0x4ea0f800)
-	fneg = two("fneg", "4s", "4s", 0x6ea0f800)
+	fadd   = three("fadd", "4s", 0x4e20d400)
+	fsub   = three("fsub", "4s", 0x4ea0d400)
+	fmul   = three("fmul", "4s", 0x6e20dc00)
+	fdiv   = three("fdiv", "4s", 0x6e20fc00)
+	fmls   = three("fmls", "4s", 0x4ea0cc00) // d -= n·m
+	fmla   = three("fmla", "4s", 0x4e20cc00) // d += n·m
+	fcgt   = three("fcmgt", "4s", 0x6ea0e400)
+	fceq   = three("fcmeq", "4s", 0x4e20e400)
+	frintn = two("frintn", "4s", "4s", 0x4e218800) // to integers, ties to even
+	fmaxnm = three("fmaxnm", "4s", 0x4e20c400)     // the other operand if one is a NaN
+	fminnm = three("fminnm", "4s", 0x4ea0c400)
+	fabs   = two("fabs", "4s", "4s", 0x4ea0f800)
+	fneg   = two("fneg", "4s", "4s", 0x6ea0f800)
 
 	// Halves of vectors from and to float64.
 	fadd64    = three("fadd", "2d", 0x4e60d400)

@@ -31,6 +31,8 @@ func main() {
 	pack2()
 	unpack4()
 	unpack2()
+	gridSearch()
+	addGridErrors()
 	if len(os.Args) != 3 {
 		log.Fatal("usage: neon ASSEMBLY STUBS")
 	}
