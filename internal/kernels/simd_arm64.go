@@ -215,3 +215,87 @@ func addGridErrors(e *[GridLanes]float64, x []float32, grid, scale *[GridLanes]f
 		addGridErrorsNEON(&e[lane], &x[lane], len(x)/GridLanes, &grid[lane], &scale[lane], &least[lane], &greatest[lane], int(f.Type))
 	}
 }
+
+func fromFloat16(x []float32, src []byte) {
+	n := whole(len(x))
+	if n > 0 {
+		fromFloat16NEON(&x[0], &src[0], n)
+	}
+	fromFloat16Go(x[n:], src[2*n:])
+}
+
+func fromBFloat16(x []float32, src []byte) {
+	n := whole(len(x))
+	if n > 0 {
+		fromBFloat16NEON(&x[0], &src[0], n)
+	}
+	fromBFloat16Go(x[n:], src[2*n:])
+}
+
+// lossCounts are the counts of finite elements that became infinite, of others that became 0, and of NaN.
+type lossCounts [3]uint32
+
+func toFloat16(dst []byte, x []float32) (beyond, vanished int) {
+	var l lossCounts
+	n := whole(len(x))
+	if n > 0 {
+		toFloat16NEON(&dst[0], &x[0], n, (*[3]uint32)(&l))
+	}
+	if l[2] > 0 { // the assembly keeps other bits of a NaN
+		return toFloat16Go(dst, x)
+	}
+	return l.and(toFloat16Go(dst[2*n:], x[n:]))
+}
+
+func toBFloat16(dst []byte, x []float32) (beyond, vanished int) {
+	var l lossCounts
+	n := whole(len(x))
+	if n > 0 {
+		toBFloat16NEON(&dst[0], &x[0], n, (*[3]uint32)(&l))
+	}
+	if l[2] > 0 {
+		return toBFloat16Go(dst, x)
+	}
+	return l.and(toBFloat16Go(dst[2*n:], x[n:]))
+}
+
+// and adds the counts of the rest of the elements.
+func (l *lossCounts) and(beyond, vanished int) (int, int) {
+	return beyond + int(l[0]), vanished + int(l[1])
+}
+
+func quantizeFloatBlocks(q []byte, x, scale []float32, factor float32, block int, f *MiniFloat, t Type, s *ErrorSums) {
+	inBlocks(len(x), block,
+		func(b, at, blocks, size int) {
+			quantizeFloatBlocksNEON(&q[at], &x[at], &scale[b], factor, blocks, size, &f.least, int(t), &s.sqErr, &s.sq, &s.maxAbs)
+		},
+		func(b, at, end int) {
+			var p padded
+			copy(p.x[:], x[at:end])
+			quantizeFloatBlocksNEON(&p.q[0], &p.x[0], &scale[b], factor, 1, 8, &f.least, int(t), &s.sqErr, &s.sq, &s.maxAbs)
+			copy(q[at:end], p.q[:])
+		})
+}
+
+func quantizeFloatColumns(q []byte, x, scale []float32, factor float32, f *MiniFloat, t Type, s *ErrorSums) {
+	inColumns(len(scale), len(x),
+		func(at, columns, rows int) {
+			quantizeFloatColumnsNEON(&q[at], &x[at], &scale[0], factor, columns, rows, &f.least, int(t), &s.sqErr, &s.sq, &s.maxAbs)
+		},
+		func(column, at, end int) {
+			var p padded
+			fill(p.scale[:], 1)
+			copy(p.x[:], x[at:end])
+			copy(p.scale[:], scale[column:])
+			quantizeFloatColumnsNEON(&p.q[0], &p.x[0], &p.scale[0], factor, 8, 1, &f.least, int(t), &s.sqErr, &s.sq, &s.maxAbs)
+			copy(q[at:end], p.q[:])
+		})
+}
+
+func tryFloat(e []float64, x, scale []float32, factor float32, f *MiniFloat, t Type) {
+	if whole(len(x)) < len(x) {
+		tryBy(f, e, x, scale, factor, t)
+		return
+	}
+	tryFloatNEON(&e[0], &x[0], len(x), &scale[0], len(scale), factor, &f.least, int(t))
+}

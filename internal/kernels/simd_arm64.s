@@ -2360,3 +2360,1143 @@ BFloat16Row:
 	FSTPQ (F9, F10), 0(R0)
 	FSTPQ (F11, F12), 32(R0)
 	RET
+
+// func fromFloat16NEON(x *float32, src *byte, n int)
+TEXT ·fromFloat16NEON(SB), NOSPLIT, $0-24
+	MOVD x+0(FP), R0
+	MOVD src+8(FP), R1
+	MOVD n+16(FP), R2
+
+next:
+	FMOVQ.P 16(R1), F0
+	WORD $0x0e217801 // fcvtl v1.4s, v0.4h
+	WORD $0x4e217802 // fcvtl2 v2.4s, v0.8h
+	FSTPQ.P (F1, F2), 32(R0)
+	SUBS $8, R2
+	BNE next
+	RET
+
+// func fromBFloat16NEON(x *float32, src *byte, n int)
+TEXT ·fromBFloat16NEON(SB), NOSPLIT, $0-24
+	MOVD x+0(FP), R0
+	MOVD src+8(FP), R1
+	MOVD n+16(FP), R2
+
+next:
+	FMOVQ.P 16(R1), F0
+	WORD $0x2e613801 // shll v1.4s, v0.4h, #16
+	WORD $0x6e613802 // shll2 v2.4s, v0.8h, #16
+	FSTPQ.P (F1, F2), 32(R0)
+	SUBS $8, R2
+	BNE next
+	RET
+
+// func toFloat16NEON(dst *byte, x *float32, n int, counts *[3]uint32)
+TEXT ·toFloat16NEON(SB), NOSPLIT, $0-32
+	MOVD dst+0(FP), R0
+	MOVD x+8(FP), R1
+	MOVD n+16(FP), R2
+	MOVD $0x477ff000, R3
+	WORD $0x4e040c60 // dup v0.4s, w3
+	MOVD $0x38001000, R3
+	WORD $0x4e040c61 // dup v1.4s, w3
+	MOVD $0x1, R3
+	WORD $0x4e040c62 // dup v2.4s, w3
+	MOVD $0x33000000, R3
+	WORD $0x4e040c63 // dup v3.4s, w3
+	MOVD $0x7f800000, R3
+	WORD $0x4e040c64 // dup v4.4s, w3
+	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
+	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
+	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
+
+next:
+	FLDPQ.P 32(R1), (F8, F9)
+	WORD $0x4ea0f90b // fabs v11.4s, v8.4s
+	WORD $0x6ea0856c // sub v12.4s, v11.4s, v0.4s
+	WORD $0x6eac342c // cmhi v12.4s, v1.4s, v12.4s
+	WORD $0x6eac84a5 // sub v5.4s, v5.4s, v12.4s
+	WORD $0x6ea2856c // sub v12.4s, v11.4s, v2.4s
+	WORD $0x6eac346c // cmhi v12.4s, v3.4s, v12.4s
+	WORD $0x6eac84c6 // sub v6.4s, v6.4s, v12.4s
+	WORD $0x6ea4356c // cmhi v12.4s, v11.4s, v4.4s
+	WORD $0x6eac84e7 // sub v7.4s, v7.4s, v12.4s
+	WORD $0x4ea0f92b // fabs v11.4s, v9.4s
+	WORD $0x6ea0856c // sub v12.4s, v11.4s, v0.4s
+	WORD $0x6eac342c // cmhi v12.4s, v1.4s, v12.4s
+	WORD $0x6eac84a5 // sub v5.4s, v5.4s, v12.4s
+	WORD $0x6ea2856c // sub v12.4s, v11.4s, v2.4s
+	WORD $0x6eac346c // cmhi v12.4s, v3.4s, v12.4s
+	WORD $0x6eac84c6 // sub v6.4s, v6.4s, v12.4s
+	WORD $0x6ea4356c // cmhi v12.4s, v11.4s, v4.4s
+	WORD $0x6eac84e7 // sub v7.4s, v7.4s, v12.4s
+	WORD $0x0e21690a // fcvtn v10.4h, v8.4s
+	WORD $0x4e21692a // fcvtn2 v10.8h, v9.4s
+	FMOVQ.P F10, 16(R0)
+	SUBS $8, R2
+	BNE next
+	MOVD counts+24(FP), R3
+	WORD $0x4eb1b8a5 // addv s5, v5.4s
+	FMOVS F5, 0(R3)
+	WORD $0x4eb1b8c6 // addv s6, v6.4s
+	FMOVS F6, 4(R3)
+	WORD $0x4eb1b8e7 // addv s7, v7.4s
+	FMOVS F7, 8(R3)
+	RET
+
+// func toBFloat16NEON(dst *byte, x *float32, n int, counts *[3]uint32)
+TEXT ·toBFloat16NEON(SB), NOSPLIT, $0-32
+	MOVD dst+0(FP), R0
+	MOVD x+8(FP), R1
+	MOVD n+16(FP), R2
+	MOVD $0x7f7f8000, R3
+	WORD $0x4e040c60 // dup v0.4s, w3
+	MOVD $0x8000, R3
+	WORD $0x4e040c61 // dup v1.4s, w3
+	MOVD $0x1, R3
+	WORD $0x4e040c62 // dup v2.4s, w3
+	MOVD $0x8000, R3
+	WORD $0x4e040c63 // dup v3.4s, w3
+	MOVD $0x7f800000, R3
+	WORD $0x4e040c64 // dup v4.4s, w3
+	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
+	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
+	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
+	MOVD $0x1, R3
+	WORD $0x4e040c6e // dup v14.4s, w3
+	MOVD $0x7fff, R3
+	WORD $0x4e040c6f // dup v15.4s, w3
+	MOVD $0xffff, R3
+	WORD $0x4e040c70 // dup v16.4s, w3
+
+next:
+	FLDPQ.P 32(R1), (F8, F9)
+	WORD $0x4ea0f90b // fabs v11.4s, v8.4s
+	WORD $0x6ea0856c // sub v12.4s, v11.4s, v0.4s
+	WORD $0x6eac342c // cmhi v12.4s, v1.4s, v12.4s
+	WORD $0x6eac84a5 // sub v5.4s, v5.4s, v12.4s
+	WORD $0x6ea2856c // sub v12.4s, v11.4s, v2.4s
+	WORD $0x6eac346c // cmhi v12.4s, v3.4s, v12.4s
+	WORD $0x6eac84c6 // sub v6.4s, v6.4s, v12.4s
+	WORD $0x6ea4356c // cmhi v12.4s, v11.4s, v4.4s
+	WORD $0x6eac84e7 // sub v7.4s, v7.4s, v12.4s
+	WORD $0x4ea0f92b // fabs v11.4s, v9.4s
+	WORD $0x6ea0856c // sub v12.4s, v11.4s, v0.4s
+	WORD $0x6eac342c // cmhi v12.4s, v1.4s, v12.4s
+	WORD $0x6eac84a5 // sub v5.4s, v5.4s, v12.4s
+	WORD $0x6ea2856c // sub v12.4s, v11.4s, v2.4s
+	WORD $0x6eac346c // cmhi v12.4s, v3.4s, v12.4s
+	WORD $0x6eac84c6 // sub v6.4s, v6.4s, v12.4s
+	WORD $0x6ea4356c // cmhi v12.4s, v11.4s, v4.4s
+	WORD $0x6eac84e7 // sub v7.4s, v7.4s, v12.4s
+	WORD $0x6f30050d // ushr v13.4s, v8.4s, #16
+	WORD $0x4e2e1dad // and v13.16b, v13.16b, v14.16b
+	WORD $0x4eaf8508 // add v8.4s, v8.4s, v15.4s
+	WORD $0x4ead8508 // add v8.4s, v8.4s, v13.4s
+	WORD $0x4e701d08 // bic v8.16b, v8.16b, v16.16b
+	WORD $0x6f30052d // ushr v13.4s, v9.4s, #16
+	WORD $0x4e2e1dad // and v13.16b, v13.16b, v14.16b
+	WORD $0x4eaf8529 // add v9.4s, v9.4s, v15.4s
+	WORD $0x4ead8529 // add v9.4s, v9.4s, v13.4s
+	WORD $0x4e701d29 // bic v9.16b, v9.16b, v16.16b
+	WORD $0x0f10850a // shrn v10.4h, v8.4s, #16
+	WORD $0x4f10852a // shrn2 v10.8h, v9.4s, #16
+	FMOVQ.P F10, 16(R0)
+	SUBS $8, R2
+	BNE next
+	MOVD counts+24(FP), R3
+	WORD $0x4eb1b8a5 // addv s5, v5.4s
+	FMOVS F5, 0(R3)
+	WORD $0x4eb1b8c6 // addv s6, v6.4s
+	FMOVS F6, 4(R3)
+	WORD $0x4eb1b8e7 // addv s7, v7.4s
+	FMOVS F7, 8(R3)
+	RET
+
+// func quantizeFloatBlocksNEON(q *byte, x, scale *float32, factor float32, blocks, n int, rules *uint32, typ int, sqErr, sq *[8]float64, maxAbs *uint32)
+TEXT ·quantizeFloatBlocksNEON(SB), NOSPLIT, $0-88
+	MOVD q+0(FP), R0
+	MOVD x+8(FP), R1
+	MOVD scale+16(FP), R2
+	MOVD blocks+32(FP), R3
+	MOVD n+40(FP), R4
+	FMOVS factor+24(FP), F0
+	WORD $0x4e040400 // dup v0.4s, v0.s[0]
+	MOVD $0x7f800000, R5
+	WORD $0x4e040ca1 // dup v1.4s, w5
+	MOVD $0x80000000, R5
+	WORD $0x4e040ca2 // dup v2.4s, w5
+	MOVD rules+48(FP), R5
+	FMOVS 0(R5), F6
+	WORD $0x4e0404c6 // dup v6.4s, v6.s[0]
+	FMOVS 4(R5), F7
+	WORD $0x4e0404e7 // dup v7.4s, v7.s[0]
+	FMOVS 8(R5), F8
+	WORD $0x4e040508 // dup v8.4s, v8.s[0]
+	FMOVS 12(R5), F9
+	WORD $0x4e040529 // dup v9.4s, v9.s[0]
+	FMOVS 16(R5), F10
+	WORD $0x4e04054a // dup v10.4s, v10.s[0]
+	FMOVS 20(R5), F11
+	WORD $0x4e04056b // dup v11.4s, v11.s[0]
+	FMOVS 24(R5), F12
+	WORD $0x4e04058c // dup v12.4s, v12.s[0]
+	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
+	WORD $0x6ea88468 // sub v8.4s, v3.4s, v8.4s
+	WORD $0x6eaa846a // sub v10.4s, v3.4s, v10.4s
+	MOVD sqErr+64(FP), R5
+	MOVD sq+72(FP), R6
+	MOVD maxAbs+80(FP), R7
+	FLDPQ 0(R5), (F13, F14)
+	FLDPQ 0(R6), (F17, F18)
+	FLDPQ 32(R5), (F15, F16)
+	FLDPQ 32(R6), (F19, F20)
+	FMOVS (R7), F21
+	MOVD typ+56(FP), R5
+	CMP $0, R5
+	BNE NotFloat32
+
+Float32Block:
+	MOVD R4, R6
+	FMOVS.P 4(R2), F27
+	WORD $0x4e04077b // dup v27.4s, v27.s[0]
+	WORD $0x6e20df7b // fmul v27.4s, v27.4s, v0.4s
+
+Float32:
+	FMOVQ.P 16(R1), F25
+	WORD $0x4eb91f3a // orr v26.16b, v25.16b, v25.16b
+	WORD $0x4e2bd745 // fadd v5.4s, v26.4s, v11.4s
+	WORD $0x4e221ca5 // and v5.16b, v5.16b, v2.16b
+	WORD $0x6e3bff5a // fdiv v26.4s, v26.4s, v27.4s
+	WORD $0x4ea0fb5a // fabs v26.4s, v26.4s
+	WORD $0x6ea76f5a // umin v26.4s, v26.4s, v7.4s
+	WORD $0x4e211f43 // and v3.16b, v26.16b, v1.16b
+	WORD $0x6ea66463 // umax v3.4s, v3.4s, v6.4s
+	WORD $0x4ea98464 // add v4.4s, v3.4s, v9.4s
+	WORD $0x4e24d75a // fadd v26.4s, v26.4s, v4.4s
+	WORD $0x6ea68463 // sub v3.4s, v3.4s, v6.4s
+	WORD $0x6ea84463 // ushl v3.4s, v3.4s, v8.4s
+	WORD $0x4eba8463 // add v3.4s, v3.4s, v26.4s
+	WORD $0x6ea48463 // sub v3.4s, v3.4s, v4.4s
+	WORD $0x4ea4d75a // fsub v26.4s, v26.4s, v4.4s
+	WORD $0x4ea51f5a // orr v26.16b, v26.16b, v5.16b
+	WORD $0x6eaa44a5 // ushl v5.4s, v5.4s, v10.4s
+	WORD $0x6eac8c64 // cmeq v4.4s, v3.4s, v12.4s
+	WORD $0x4e641ca5 // bic v5.16b, v5.16b, v4.16b
+	WORD $0x4ea51c63 // orr v3.16b, v3.16b, v5.16b
+	WORD $0x4e431863 // uzp1 v3.8h, v3.8h, v3.8h
+	WORD $0x4e031863 // uzp1 v3.16b, v3.16b, v3.16b
+	FMOVS.P F3, 4(R0)
+	WORD $0x6e3bdf5a // fmul v26.4s, v26.4s, v27.4s
+	WORD $0x4ebad73a // fsub v26.4s, v25.4s, v26.4s
+	WORD $0x0e617b56 // fcvtl v22.2d, v26.2s
+	WORD $0x4e617b57 // fcvtl2 v23.2d, v26.4s
+	WORD $0x4e76cecd // fmla v13.2d, v22.2d, v22.2d
+	WORD $0x4e77ceee // fmla v14.2d, v23.2d, v23.2d
+	WORD $0x0e617b36 // fcvtl v22.2d, v25.2s
+	WORD $0x4e617b37 // fcvtl2 v23.2d, v25.4s
+	WORD $0x4e76ced1 // fmla v17.2d, v22.2d, v22.2d
+	WORD $0x4e77cef2 // fmla v18.2d, v23.2d, v23.2d
+	WORD $0x4ea0fb5a // fabs v26.4s, v26.4s
+	WORD $0x6eba66b5 // umax v21.4s, v21.4s, v26.4s
+	FMOVQ.P 16(R1), F25
+	WORD $0x4eb91f3a // orr v26.16b, v25.16b, v25.16b
+	WORD $0x4e2bd745 // fadd v5.4s, v26.4s, v11.4s
+	WORD $0x4e221ca5 // and v5.16b, v5.16b, v2.16b
+	WORD $0x6e3bff5a // fdiv v26.4s, v26.4s, v27.4s
+	WORD $0x4ea0fb5a // fabs v26.4s, v26.4s
+	WORD $0x6ea76f5a // umin v26.4s, v26.4s, v7.4s
+	WORD $0x4e211f43 // and v3.16b, v26.16b, v1.16b
+	WORD $0x6ea66463 // umax v3.4s, v3.4s, v6.4s
+	WORD $0x4ea98464 // add v4.4s, v3.4s, v9.4s
+	WORD $0x4e24d75a // fadd v26.4s, v26.4s, v4.4s
+	WORD $0x6ea68463 // sub v3.4s, v3.4s, v6.4s
+	WORD $0x6ea84463 // ushl v3.4s, v3.4s, v8.4s
+	WORD $0x4eba8463 // add v3.4s, v3.4s, v26.4s
+	WORD $0x6ea48463 // sub v3.4s, v3.4s, v4.4s
+	WORD $0x4ea4d75a // fsub v26.4s, v26.4s, v4.4s
+	WORD $0x4ea51f5a // orr v26.16b, v26.16b, v5.16b
+	WORD $0x6eaa44a5 // ushl v5.4s, v5.4s, v10.4s
+	WORD $0x6eac8c64 // cmeq v4.4s, v3.4s, v12.4s
+	WORD $0x4e641ca5 // bic v5.16b, v5.16b, v4.16b
+	WORD $0x4ea51c63 // orr v3.16b, v3.16b, v5.16b
+	WORD $0x4e431863 // uzp1 v3.8h, v3.8h, v3.8h
+	WORD $0x4e031863 // uzp1 v3.16b, v3.16b, v3.16b
+	FMOVS.P F3, 4(R0)
+	WORD $0x6e3bdf5a // fmul v26.4s, v26.4s, v27.4s
+	WORD $0x4ebad73a // fsub v26.4s, v25.4s, v26.4s
+	WORD $0x0e617b56 // fcvtl v22.2d, v26.2s
+	WORD $0x4e617b57 // fcvtl2 v23.2d, v26.4s
+	WORD $0x4e76cecf // fmla v15.2d, v22.2d, v22.2d
+	WORD $0x4e77cef0 // fmla v16.2d, v23.2d, v23.2d
+	WORD $0x0e617b36 // fcvtl v22.2d, v25.2s
+	WORD $0x4e617b37 // fcvtl2 v23.2d, v25.4s
+	WORD $0x4e76ced3 // fmla v19.2d, v22.2d, v22.2d
+	WORD $0x4e77cef4 // fmla v20.2d, v23.2d, v23.2d
+	WORD $0x4ea0fb5a // fabs v26.4s, v26.4s
+	WORD $0x6eba66b5 // umax v21.4s, v21.4s, v26.4s
+	SUBS $8, R6
+	BNE Float32
+	SUBS $1, R3
+	BNE Float32Block
+	MOVD sqErr+64(FP), R7
+	MOVD sq+72(FP), R8
+	MOVD maxAbs+80(FP), R9
+	FSTPQ (F13, F14), 0(R7)
+	FSTPQ (F17, F18), 0(R8)
+	FSTPQ (F15, F16), 32(R7)
+	FSTPQ (F19, F20), 32(R8)
+	WORD $0x6eb0aab5 // umaxv s21, v21.4s
+	FMOVS F21, (R9)
+	RET
+
+NotFloat32:
+	CMP $1, R5
+	BNE NotFloat16
+	MOVD $0x7f800000, R6
+	WORD $0x4e040cd9 // dup v25.4s, w6
+	MOVD $0x38800000, R6
+	WORD $0x4e040cda // dup v26.4s, w6
+	MOVD $0x6c00000, R6
+	WORD $0x4e040cdb // dup v27.4s, w6
+
+Float16Block:
+	MOVD R4, R6
+	FMOVS.P 4(R2), F30
+	WORD $0x4e0407de // dup v30.4s, v30.s[0]
+	WORD $0x6e20dfde // fmul v30.4s, v30.4s, v0.4s
+
+Float16:
+	FMOVQ.P 16(R1), F28
+	WORD $0x4ebc1f9d // orr v29.16b, v28.16b, v28.16b
+	WORD $0x4e2bd7a5 // fadd v5.4s, v29.4s, v11.4s
+	WORD $0x4e221ca5 // and v5.16b, v5.16b, v2.16b
+	WORD $0x6e3effbd // fdiv v29.4s, v29.4s, v30.4s
+	WORD $0x4ea0fbbd // fabs v29.4s, v29.4s
+	WORD $0x6ea76fbd // umin v29.4s, v29.4s, v7.4s
+	WORD $0x4e211fa3 // and v3.16b, v29.16b, v1.16b
+	WORD $0x6ea66463 // umax v3.4s, v3.4s, v6.4s
+	WORD $0x4ea98464 // add v4.4s, v3.4s, v9.4s
+	WORD $0x4e24d7bd // fadd v29.4s, v29.4s, v4.4s
+	WORD $0x6ea68463 // sub v3.4s, v3.4s, v6.4s
+	WORD $0x6ea84463 // ushl v3.4s, v3.4s, v8.4s
+	WORD $0x4ebd8463 // add v3.4s, v3.4s, v29.4s
+	WORD $0x6ea48463 // sub v3.4s, v3.4s, v4.4s
+	WORD $0x4ea4d7bd // fsub v29.4s, v29.4s, v4.4s
+	WORD $0x4ea51fbd // orr v29.16b, v29.16b, v5.16b
+	WORD $0x6eaa44a5 // ushl v5.4s, v5.4s, v10.4s
+	WORD $0x6eac8c64 // cmeq v4.4s, v3.4s, v12.4s
+	WORD $0x4e641ca5 // bic v5.16b, v5.16b, v4.16b
+	WORD $0x4ea51c63 // orr v3.16b, v3.16b, v5.16b
+	WORD $0x4e431863 // uzp1 v3.8h, v3.8h, v3.8h
+	WORD $0x4e031863 // uzp1 v3.16b, v3.16b, v3.16b
+	FMOVS.P F3, 4(R0)
+	WORD $0x6e3edfbd // fmul v29.4s, v29.4s, v30.4s
+	WORD $0x4e391fb8 // and v24.16b, v29.16b, v25.16b
+	WORD $0x4eba6718 // smax v24.4s, v24.4s, v26.4s
+	WORD $0x4ebb8718 // add v24.4s, v24.4s, v27.4s
+	WORD $0x4e38d7bd // fadd v29.4s, v29.4s, v24.4s
+	WORD $0x4eb8d7bd // fsub v29.4s, v29.4s, v24.4s
+	WORD $0x4ebdd79d // fsub v29.4s, v28.4s, v29.4s
+	WORD $0x0e617bb6 // fcvtl v22.2d, v29.2s
+	WORD $0x4e617bb7 // fcvtl2 v23.2d, v29.4s
+	WORD $0x4e76cecd // fmla v13.2d, v22.2d, v22.2d
+	WORD $0x4e77ceee // fmla v14.2d, v23.2d, v23.2d
+	WORD $0x0e617b96 // fcvtl v22.2d, v28.2s
+	WORD $0x4e617b97 // fcvtl2 v23.2d, v28.4s
+	WORD $0x4e76ced1 // fmla v17.2d, v22.2d, v22.2d
+	WORD $0x4e77cef2 // fmla v18.2d, v23.2d, v23.2d
+	WORD $0x4ea0fbbd // fabs v29.4s, v29.4s
+	WORD $0x6ebd66b5 // umax v21.4s, v21.4s, v29.4s
+	FMOVQ.P 16(R1), F28
+	WORD $0x4ebc1f9d // orr v29.16b, v28.16b, v28.16b
+	WORD $0x4e2bd7a5 // fadd v5.4s, v29.4s, v11.4s
+	WORD $0x4e221ca5 // and v5.16b, v5.16b, v2.16b
+	WORD $0x6e3effbd // fdiv v29.4s, v29.4s, v30.4s
+	WORD $0x4ea0fbbd // fabs v29.4s, v29.4s
+	WORD $0x6ea76fbd // umin v29.4s, v29.4s, v7.4s
+	WORD $0x4e211fa3 // and v3.16b, v29.16b, v1.16b
+	WORD $0x6ea66463 // umax v3.4s, v3.4s, v6.4s
+	WORD $0x4ea98464 // add v4.4s, v3.4s, v9.4s
+	WORD $0x4e24d7bd // fadd v29.4s, v29.4s, v4.4s
+	WORD $0x6ea68463 // sub v3.4s, v3.4s, v6.4s
+	WORD $0x6ea84463 // ushl v3.4s, v3.4s, v8.4s
+	WORD $0x4ebd8463 // add v3.4s, v3.4s, v29.4s
+	WORD $0x6ea48463 // sub v3.4s, v3.4s, v4.4s
+	WORD $0x4ea4d7bd // fsub v29.4s, v29.4s, v4.4s
+	WORD $0x4ea51fbd // orr v29.16b, v29.16b, v5.16b
+	WORD $0x6eaa44a5 // ushl v5.4s, v5.4s, v10.4s
+	WORD $0x6eac8c64 // cmeq v4.4s, v3.4s, v12.4s
+	WORD $0x4e641ca5 // bic v5.16b, v5.16b, v4.16b
+	WORD $0x4ea51c63 // orr v3.16b, v3.16b, v5.16b
+	WORD $0x4e431863 // uzp1 v3.8h, v3.8h, v3.8h
+	WORD $0x4e031863 // uzp1 v3.16b, v3.16b, v3.16b
+	FMOVS.P F3, 4(R0)
+	WORD $0x6e3edfbd // fmul v29.4s, v29.4s, v30.4s
+	WORD $0x4e391fb8 // and v24.16b, v29.16b, v25.16b
+	WORD $0x4eba6718 // smax v24.4s, v24.4s, v26.4s
+	WORD $0x4ebb8718 // add v24.4s, v24.4s, v27.4s
+	WORD $0x4e38d7bd // fadd v29.4s, v29.4s, v24.4s
+	WORD $0x4eb8d7bd // fsub v29.4s, v29.4s, v24.4s
+	WORD $0x4ebdd79d // fsub v29.4s, v28.4s, v29.4s
+	WORD $0x0e617bb6 // fcvtl v22.2d, v29.2s
+	WORD $0x4e617bb7 // fcvtl2 v23.2d, v29.4s
+	WORD $0x4e76cecf // fmla v15.2d, v22.2d, v22.2d
+	WORD $0x4e77cef0 // fmla v16.2d, v23.2d, v23.2d
+	WORD $0x0e617b96 // fcvtl v22.2d, v28.2s
+	WORD $0x4e617b97 // fcvtl2 v23.2d, v28.4s
+	WORD $0x4e76ced3 // fmla v19.2d, v22.2d, v22.2d
+	WORD $0x4e77cef4 // fmla v20.2d, v23.2d, v23.2d
+	WORD $0x4ea0fbbd // fabs v29.4s, v29.4s
+	WORD $0x6ebd66b5 // umax v21.4s, v21.4s, v29.4s
+	SUBS $8, R6
+	BNE Float16
+	SUBS $1, R3
+	BNE Float16Block
+	MOVD sqErr+64(FP), R7
+	MOVD sq+72(FP), R8
+	MOVD maxAbs+80(FP), R9
+	FSTPQ (F13, F14), 0(R7)
+	FSTPQ (F17, F18), 0(R8)
+	FSTPQ (F15, F16), 32(R7)
+	FSTPQ (F19, F20), 32(R8)
+	WORD $0x6eb0aab5 // umaxv s21, v21.4s
+	FMOVS F21, (R9)
+	RET
+
+NotFloat16:
+	MOVD $0x1, R6
+	WORD $0x4e040cd9 // dup v25.4s, w6
+	MOVD $0x7fff, R6
+	WORD $0x4e040cda // dup v26.4s, w6
+	MOVD $0xffff, R6
+	WORD $0x4e040cdb // dup v27.4s, w6
+
+BFloat16Block:
+	MOVD R4, R6
+	FMOVS.P 4(R2), F30
+	WORD $0x4e0407de // dup v30.4s, v30.s[0]
+	WORD $0x6e20dfde // fmul v30.4s, v30.4s, v0.4s
+
+BFloat16:
+	FMOVQ.P 16(R1), F28
+	WORD $0x4ebc1f9d // orr v29.16b, v28.16b, v28.16b
+	WORD $0x4e2bd7a5 // fadd v5.4s, v29.4s, v11.4s
+	WORD $0x4e221ca5 // and v5.16b, v5.16b, v2.16b
+	WORD $0x6e3effbd // fdiv v29.4s, v29.4s, v30.4s
+	WORD $0x4ea0fbbd // fabs v29.4s, v29.4s
+	WORD $0x6ea76fbd // umin v29.4s, v29.4s, v7.4s
+	WORD $0x4e211fa3 // and v3.16b, v29.16b, v1.16b
+	WORD $0x6ea66463 // umax v3.4s, v3.4s, v6.4s
+	WORD $0x4ea98464 // add v4.4s, v3.4s, v9.4s
+	WORD $0x4e24d7bd // fadd v29.4s, v29.4s, v4.4s
+	WORD $0x6ea68463 // sub v3.4s, v3.4s, v6.4s
+	WORD $0x6ea84463 // ushl v3.4s, v3.4s, v8.4s
+	WORD $0x4ebd8463 // add v3.4s, v3.4s, v29.4s
+	WORD $0x6ea48463 // sub v3.4s, v3.4s, v4.4s
+	WORD $0x4ea4d7bd // fsub v29.4s, v29.4s, v4.4s
+	WORD $0x4ea51fbd // orr v29.16b, v29.16b, v5.16b
+	WORD $0x6eaa44a5 // ushl v5.4s, v5.4s, v10.4s
+	WORD $0x6eac8c64 // cmeq v4.4s, v3.4s, v12.4s
+	WORD $0x4e641ca5 // bic v5.16b, v5.16b, v4.16b
+	WORD $0x4ea51c63 // orr v3.16b, v3.16b, v5.16b
+	WORD $0x4e431863 // uzp1 v3.8h, v3.8h, v3.8h
+	WORD $0x4e031863 // uzp1 v3.16b, v3.16b, v3.16b
+	FMOVS.P F3, 4(R0)
+	WORD $0x6e3edfbd // fmul v29.4s, v29.4s, v30.4s
+	WORD $0x6f3007b8 // ushr v24.4s, v29.4s, #16
+	WORD $0x4e391f18 // and v24.16b, v24.16b, v25.16b
+	WORD $0x4eba87bd // add v29.4s, v29.4s, v26.4s
+	WORD $0x4eb887bd // add v29.4s, v29.4s, v24.4s
+	WORD $0x4e7b1fbd // bic v29.16b, v29.16b, v27.16b
+	WORD $0x4ebdd79d // fsub v29.4s, v28.4s, v29.4s
+	WORD $0x0e617bb6 // fcvtl v22.2d, v29.2s
+	WORD $0x4e617bb7 // fcvtl2 v23.2d, v29.4s
+	WORD $0x4e76cecd // fmla v13.2d, v22.2d, v22.2d
+	WORD $0x4e77ceee // fmla v14.2d, v23.2d, v23.2d
+	WORD $0x0e617b96 // fcvtl v22.2d, v28.2s
+	WORD $0x4e617b97 // fcvtl2 v23.2d, v28.4s
+	WORD $0x4e76ced1 // fmla v17.2d, v22.2d, v22.2d
+	WORD $0x4e77cef2 // fmla v18.2d, v23.2d, v23.2d
+	WORD $0x4ea0fbbd // fabs v29.4s, v29.4s
+	WORD $0x6ebd66b5 // umax v21.4s, v21.4s, v29.4s
+	FMOVQ.P 16(R1), F28
+	WORD $0x4ebc1f9d // orr v29.16b, v28.16b, v28.16b
+	WORD $0x4e2bd7a5 // fadd v5.4s, v29.4s, v11.4s
+	WORD $0x4e221ca5 // and v5.16b, v5.16b, v2.16b
+	WORD $0x6e3effbd // fdiv v29.4s, v29.4s, v30.4s
+	WORD $0x4ea0fbbd // fabs v29.4s, v29.4s
+	WORD $0x6ea76fbd // umin v29.4s, v29.4s, v7.4s
+	WORD $0x4e211fa3 // and v3.16b, v29.16b, v1.16b
+	WORD $0x6ea66463 // umax v3.4s, v3.4s, v6.4s
+	WORD $0x4ea98464 // add v4.4s, v3.4s, v9.4s
+	WORD $0x4e24d7bd // fadd v29.4s, v29.4s, v4.4s
+	WORD $0x6ea68463 // sub v3.4s, v3.4s, v6.4s
+	WORD $0x6ea84463 // ushl v3.4s, v3.4s, v8.4s
+	WORD $0x4ebd8463 // add v3.4s, v3.4s, v29.4s
+	WORD $0x6ea48463 // sub v3.4s, v3.4s, v4.4s
+	WORD $0x4ea4d7bd // fsub v29.4s, v29.4s, v4.4s
+	WORD $0x4ea51fbd // orr v29.16b, v29.16b, v5.16b
+	WORD $0x6eaa44a5 // ushl v5.4s, v5.4s, v10.4s
+	WORD $0x6eac8c64 // cmeq v4.4s, v3.4s, v12.4s
+	WORD $0x4e641ca5 // bic v5.16b, v5.16b, v4.16b
+	WORD $0x4ea51c63 // orr v3.16b, v3.16b, v5.16b
+	WORD $0x4e431863 // uzp1 v3.8h, v3.8h, v3.8h
+	WORD $0x4e031863 // uzp1 v3.16b, v3.16b, v3.16b
+	FMOVS.P F3, 4(R0)
+	WORD $0x6e3edfbd // fmul v29.4s, v29.4s, v30.4s
+	WORD $0x6f3007b8 // ushr v24.4s, v29.4s, #16
+	WORD $0x4e391f18 // and v24.16b, v24.16b, v25.16b
+	WORD $0x4eba87bd // add v29.4s, v29.4s, v26.4s
+	WORD $0x4eb887bd // add v29.4s, v29.4s, v24.4s
+	WORD $0x4e7b1fbd // bic v29.16b, v29.16b, v27.16b
+	WORD $0x4ebdd79d // fsub v29.4s, v28.4s, v29.4s
+	WORD $0x0e617bb6 // fcvtl v22.2d, v29.2s
+	WORD $0x4e617bb7 // fcvtl2 v23.2d, v29.4s
+	WORD $0x4e76cecf // fmla v15.2d, v22.2d, v22.2d
+	WORD $0x4e77cef0 // fmla v16.2d, v23.2d, v23.2d
+	WORD $0x0e617b96 // fcvtl v22.2d, v28.2s
+	WORD $0x4e617b97 // fcvtl2 v23.2d, v28.4s
+	WORD $0x4e76ced3 // fmla v19.2d, v22.2d, v22.2d
+	WORD $0x4e77cef4 // fmla v20.2d, v23.2d, v23.2d
+	WORD $0x4ea0fbbd // fabs v29.4s, v29.4s
+	WORD $0x6ebd66b5 // umax v21.4s, v21.4s, v29.4s
+	SUBS $8, R6
+	BNE BFloat16
+	SUBS $1, R3
+	BNE BFloat16Block
+	MOVD sqErr+64(FP), R7
+	MOVD sq+72(FP), R8
+	MOVD maxAbs+80(FP), R9
+	FSTPQ (F13, F14), 0(R7)
+	FSTPQ (F17, F18), 0(R8)
+	FSTPQ (F15, F16), 32(R7)
+	FSTPQ (F19, F20), 32(R8)
+	WORD $0x6eb0aab5 // umaxv s21, v21.4s
+	FMOVS F21, (R9)
+	RET
+
+// func quantizeFloatColumnsNEON(q *byte, x, scale *float32, factor float32, n, rows int, rules *uint32, typ int, sqErr, sq *[8]float64, maxAbs *uint32)
+TEXT ·quantizeFloatColumnsNEON(SB), NOSPLIT, $0-88
+	MOVD q+0(FP), R0
+	MOVD x+8(FP), R1
+	MOVD scale+16(FP), R2
+	MOVD n+32(FP), R3
+	MOVD rows+40(FP), R4
+	FMOVS factor+24(FP), F0
+	WORD $0x4e040400 // dup v0.4s, v0.s[0]
+	MOVD $0x7f800000, R5
+	WORD $0x4e040ca1 // dup v1.4s, w5
+	MOVD $0x80000000, R5
+	WORD $0x4e040ca2 // dup v2.4s, w5
+	MOVD rules+48(FP), R5
+	FMOVS 0(R5), F6
+	WORD $0x4e0404c6 // dup v6.4s, v6.s[0]
+	FMOVS 4(R5), F7
+	WORD $0x4e0404e7 // dup v7.4s, v7.s[0]
+	FMOVS 8(R5), F8
+	WORD $0x4e040508 // dup v8.4s, v8.s[0]
+	FMOVS 12(R5), F9
+	WORD $0x4e040529 // dup v9.4s, v9.s[0]
+	FMOVS 16(R5), F10
+	WORD $0x4e04054a // dup v10.4s, v10.s[0]
+	FMOVS 20(R5), F11
+	WORD $0x4e04056b // dup v11.4s, v11.s[0]
+	FMOVS 24(R5), F12
+	WORD $0x4e04058c // dup v12.4s, v12.s[0]
+	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
+	WORD $0x6ea88468 // sub v8.4s, v3.4s, v8.4s
+	WORD $0x6eaa846a // sub v10.4s, v3.4s, v10.4s
+	MOVD sqErr+64(FP), R5
+	MOVD sq+72(FP), R6
+	MOVD maxAbs+80(FP), R7
+	FLDPQ 0(R5), (F13, F14)
+	FLDPQ 0(R6), (F17, F18)
+	FLDPQ 32(R5), (F15, F16)
+	FLDPQ 32(R6), (F19, F20)
+	FMOVS (R7), F21
+	MOVD typ+56(FP), R7
+	CMP $0, R7
+	BNE NotFloat32
+
+Float32Row:
+	MOVD R2, R5
+	MOVD R3, R6
+
+Float32:
+	FMOVQ.P 16(R1), F25
+	FMOVQ.P 16(R5), F27
+	WORD $0x6e20df7b // fmul v27.4s, v27.4s, v0.4s
+	WORD $0x4eb91f3a // orr v26.16b, v25.16b, v25.16b
+	WORD $0x4e2bd745 // fadd v5.4s, v26.4s, v11.4s
+	WORD $0x4e221ca5 // and v5.16b, v5.16b, v2.16b
+	WORD $0x6e3bff5a // fdiv v26.4s, v26.4s, v27.4s
+	WORD $0x4ea0fb5a // fabs v26.4s, v26.4s
+	WORD $0x6ea76f5a // umin v26.4s, v26.4s, v7.4s
+	WORD $0x4e211f43 // and v3.16b, v26.16b, v1.16b
+	WORD $0x6ea66463 // umax v3.4s, v3.4s, v6.4s
+	WORD $0x4ea98464 // add v4.4s, v3.4s, v9.4s
+	WORD $0x4e24d75a // fadd v26.4s, v26.4s, v4.4s
+	WORD $0x6ea68463 // sub v3.4s, v3.4s, v6.4s
+	WORD $0x6ea84463 // ushl v3.4s, v3.4s, v8.4s
+	WORD $0x4eba8463 // add v3.4s, v3.4s, v26.4s
+	WORD $0x6ea48463 // sub v3.4s, v3.4s, v4.4s
+	WORD $0x4ea4d75a // fsub v26.4s, v26.4s, v4.4s
+	WORD $0x4ea51f5a // orr v26.16b, v26.16b, v5.16b
+	WORD $0x6eaa44a5 // ushl v5.4s, v5.4s, v10.4s
+	WORD $0x6eac8c64 // cmeq v4.4s, v3.4s, v12.4s
+	WORD $0x4e641ca5 // bic v5.16b, v5.16b, v4.16b
+	WORD $0x4ea51c63 // orr v3.16b, v3.16b, v5.16b
+	WORD $0x4e431863 // uzp1 v3.8h, v3.8h, v3.8h
+	WORD $0x4e031863 // uzp1 v3.16b, v3.16b, v3.16b
+	FMOVS.P F3, 4(R0)
+	WORD $0x6e3bdf5a // fmul v26.4s, v26.4s, v27.4s
+	WORD $0x4ebad73a // fsub v26.4s, v25.4s, v26.4s
+	WORD $0x0e617b56 // fcvtl v22.2d, v26.2s
+	WORD $0x4e617b57 // fcvtl2 v23.2d, v26.4s
+	WORD $0x4e76cecd // fmla v13.2d, v22.2d, v22.2d
+	WORD $0x4e77ceee // fmla v14.2d, v23.2d, v23.2d
+	WORD $0x0e617b36 // fcvtl v22.2d, v25.2s
+	WORD $0x4e617b37 // fcvtl2 v23.2d, v25.4s
+	WORD $0x4e76ced1 // fmla v17.2d, v22.2d, v22.2d
+	WORD $0x4e77cef2 // fmla v18.2d, v23.2d, v23.2d
+	WORD $0x4ea0fb5a // fabs v26.4s, v26.4s
+	WORD $0x6eba66b5 // umax v21.4s, v21.4s, v26.4s
+	FMOVQ.P 16(R1), F25
+	FMOVQ.P 16(R5), F27
+	WORD $0x6e20df7b // fmul v27.4s, v27.4s, v0.4s
+	WORD $0x4eb91f3a // orr v26.16b, v25.16b, v25.16b
+	WORD $0x4e2bd745 // fadd v5.4s, v26.4s, v11.4s
+	WORD $0x4e221ca5 // and v5.16b, v5.16b, v2.16b
+	WORD $0x6e3bff5a // fdiv v26.4s, v26.4s, v27.4s
+	WORD $0x4ea0fb5a // fabs v26.4s, v26.4s
+	WORD $0x6ea76f5a // umin v26.4s, v26.4s, v7.4s
+	WORD $0x4e211f43 // and v3.16b, v26.16b, v1.16b
+	WORD $0x6ea66463 // umax v3.4s, v3.4s, v6.4s
+	WORD $0x4ea98464 // add v4.4s, v3.4s, v9.4s
+	WORD $0x4e24d75a // fadd v26.4s, v26.4s, v4.4s
+	WORD $0x6ea68463 // sub v3.4s, v3.4s, v6.4s
+	WORD $0x6ea84463 // ushl v3.4s, v3.4s, v8.4s
+	WORD $0x4eba8463 // add v3.4s, v3.4s, v26.4s
+	WORD $0x6ea48463 // sub v3.4s, v3.4s, v4.4s
+	WORD $0x4ea4d75a // fsub v26.4s, v26.4s, v4.4s
+	WORD $0x4ea51f5a // orr v26.16b, v26.16b, v5.16b
+	WORD $0x6eaa44a5 // ushl v5.4s, v5.4s, v10.4s
+	WORD $0x6eac8c64 // cmeq v4.4s, v3.4s, v12.4s
+	WORD $0x4e641ca5 // bic v5.16b, v5.16b, v4.16b
+	WORD $0x4ea51c63 // orr v3.16b, v3.16b, v5.16b
+	WORD $0x4e431863 // uzp1 v3.8h, v3.8h, v3.8h
+	WORD $0x4e031863 // uzp1 v3.16b, v3.16b, v3.16b
+	FMOVS.P F3, 4(R0)
+	WORD $0x6e3bdf5a // fmul v26.4s, v26.4s, v27.4s
+	WORD $0x4ebad73a // fsub v26.4s, v25.4s, v26.4s
+	WORD $0x0e617b56 // fcvtl v22.2d, v26.2s
+	WORD $0x4e617b57 // fcvtl2 v23.2d, v26.4s
+	WORD $0x4e76cecf // fmla v15.2d, v22.2d, v22.2d
+	WORD $0x4e77cef0 // fmla v16.2d, v23.2d, v23.2d
+	WORD $0x0e617b36 // fcvtl v22.2d, v25.2s
+	WORD $0x4e617b37 // fcvtl2 v23.2d, v25.4s
+	WORD $0x4e76ced3 // fmla v19.2d, v22.2d, v22.2d
+	WORD $0x4e77cef4 // fmla v20.2d, v23.2d, v23.2d
+	WORD $0x4ea0fb5a // fabs v26.4s, v26.4s
+	WORD $0x6eba66b5 // umax v21.4s, v21.4s, v26.4s
+	SUBS $8, R6
+	BNE Float32
+	SUBS $1, R4
+	BNE Float32Row
+	MOVD sqErr+64(FP), R8
+	MOVD sq+72(FP), R9
+	MOVD maxAbs+80(FP), R10
+	FSTPQ (F13, F14), 0(R8)
+	FSTPQ (F17, F18), 0(R9)
+	FSTPQ (F15, F16), 32(R8)
+	FSTPQ (F19, F20), 32(R9)
+	WORD $0x6eb0aab5 // umaxv s21, v21.4s
+	FMOVS F21, (R10)
+	RET
+
+NotFloat32:
+	CMP $1, R7
+	BNE NotFloat16
+	MOVD $0x7f800000, R8
+	WORD $0x4e040d19 // dup v25.4s, w8
+	MOVD $0x38800000, R8
+	WORD $0x4e040d1a // dup v26.4s, w8
+	MOVD $0x6c00000, R8
+	WORD $0x4e040d1b // dup v27.4s, w8
+
+Float16Row:
+	MOVD R2, R5
+	MOVD R3, R6
+
+Float16:
+	FMOVQ.P 16(R1), F28
+	FMOVQ.P 16(R5), F30
+	WORD $0x6e20dfde // fmul v30.4s, v30.4s, v0.4s
+	WORD $0x4ebc1f9d // orr v29.16b, v28.16b, v28.16b
+	WORD $0x4e2bd7a5 // fadd v5.4s, v29.4s, v11.4s
+	WORD $0x4e221ca5 // and v5.16b, v5.16b, v2.16b
+	WORD $0x6e3effbd // fdiv v29.4s, v29.4s, v30.4s
+	WORD $0x4ea0fbbd // fabs v29.4s, v29.4s
+	WORD $0x6ea76fbd // umin v29.4s, v29.4s, v7.4s
+	WORD $0x4e211fa3 // and v3.16b, v29.16b, v1.16b
+	WORD $0x6ea66463 // umax v3.4s, v3.4s, v6.4s
+	WORD $0x4ea98464 // add v4.4s, v3.4s, v9.4s
+	WORD $0x4e24d7bd // fadd v29.4s, v29.4s, v4.4s
+	WORD $0x6ea68463 // sub v3.4s, v3.4s, v6.4s
+	WORD $0x6ea84463 // ushl v3.4s, v3.4s, v8.4s
+	WORD $0x4ebd8463 // add v3.4s, v3.4s, v29.4s
+	WORD $0x6ea48463 // sub v3.4s, v3.4s, v4.4s
+	WORD $0x4ea4d7bd // fsub v29.4s, v29.4s, v4.4s
+	WORD $0x4ea51fbd // orr v29.16b, v29.16b, v5.16b
+	WORD $0x6eaa44a5 // ushl v5.4s, v5.4s, v10.4s
+	WORD $0x6eac8c64 // cmeq v4.4s, v3.4s, v12.4s
+	WORD $0x4e641ca5 // bic v5.16b, v5.16b, v4.16b
+	WORD $0x4ea51c63 // orr v3.16b, v3.16b, v5.16b
+	WORD $0x4e431863 // uzp1 v3.8h, v3.8h, v3.8h
+	WORD $0x4e031863 // uzp1 v3.16b, v3.16b, v3.16b
+	FMOVS.P F3, 4(R0)
+	WORD $0x6e3edfbd // fmul v29.4s, v29.4s, v30.4s
+	WORD $0x4e391fb8 // and v24.16b, v29.16b, v25.16b
+	WORD $0x4eba6718 // smax v24.4s, v24.4s, v26.4s
+	WORD $0x4ebb8718 // add v24.4s, v24.4s, v27.4s
+	WORD $0x4e38d7bd // fadd v29.4s, v29.4s, v24.4s
+	WORD $0x4eb8d7bd // fsub v29.4s, v29.4s, v24.4s
+	WORD $0x4ebdd79d // fsub v29.4s, v28.4s, v29.4s
+	WORD $0x0e617bb6 // fcvtl v22.2d, v29.2s
+	WORD $0x4e617bb7 // fcvtl2 v23.2d, v29.4s
+	WORD $0x4e76cecd // fmla v13.2d, v22.2d, v22.2d
+	WORD $0x4e77ceee // fmla v14.2d, v23.2d, v23.2d
+	WORD $0x0e617b96 // fcvtl v22.2d, v28.2s
+	WORD $0x4e617b97 // fcvtl2 v23.2d, v28.4s
+	WORD $0x4e76ced1 // fmla v17.2d, v22.2d, v22.2d
+	WORD $0x4e77cef2 // fmla v18.2d, v23.2d, v23.2d
+	WORD $0x4ea0fbbd // fabs v29.4s, v29.4s
+	WORD $0x6ebd66b5 // umax v21.4s, v21.4s, v29.4s
+	FMOVQ.P 16(R1), F28
+	FMOVQ.P 16(R5), F30
+	WORD $0x6e20dfde // fmul v30.4s, v30.4s, v0.4s
+	WORD $0x4ebc1f9d // orr v29.16b, v28.16b, v28.16b
+	WORD $0x4e2bd7a5 // fadd v5.4s, v29.4s, v11.4s
+	WORD $0x4e221ca5 // and v5.16b, v5.16b, v2.16b
+	WORD $0x6e3effbd // fdiv v29.4s, v29.4s, v30.4s
+	WORD $0x4ea0fbbd // fabs v29.4s, v29.4s
+	WORD $0x6ea76fbd // umin v29.4s, v29.4s, v7.4s
+	WORD $0x4e211fa3 // and v3.16b, v29.16b, v1.16b
+	WORD $0x6ea66463 // umax v3.4s, v3.4s, v6.4s
+	WORD $0x4ea98464 // add v4.4s, v3.4s, v9.4s
+	WORD $0x4e24d7bd // fadd v29.4s, v29.4s, v4.4s
+	WORD $0x6ea68463 // sub v3.4s, v3.4s, v6.4s
+	WORD $0x6ea84463 // ushl v3.4s, v3.4s, v8.4s
+	WORD $0x4ebd8463 // add v3.4s, v3.4s, v29.4s
+	WORD $0x6ea48463 // sub v3.4s, v3.4s, v4.4s
+	WORD $0x4ea4d7bd // fsub v29.4s, v29.4s, v4.4s
+	WORD $0x4ea51fbd // orr v29.16b, v29.16b, v5.16b
+	WORD $0x6eaa44a5 // ushl v5.4s, v5.4s, v10.4s
+	WORD $0x6eac8c64 // cmeq v4.4s, v3.4s, v12.4s
+	WORD $0x4e641ca5 // bic v5.16b, v5.16b, v4.16b
+	WORD $0x4ea51c63 // orr v3.16b, v3.16b, v5.16b
+	WORD $0x4e431863 // uzp1 v3.8h, v3.8h, v3.8h
+	WORD $0x4e031863 // uzp1 v3.16b, v3.16b, v3.16b
+	FMOVS.P F3, 4(R0)
+	WORD $0x6e3edfbd // fmul v29.4s, v29.4s, v30.4s
+	WORD $0x4e391fb8 // and v24.16b, v29.16b, v25.16b
+	WORD $0x4eba6718 // smax v24.4s, v24.4s, v26.4s
+	WORD $0x4ebb8718 // add v24.4s, v24.4s, v27.4s
+	WORD $0x4e38d7bd // fadd v29.4s, v29.4s, v24.4s
+	WORD $0x4eb8d7bd // fsub v29.4s, v29.4s, v24.4s
+	WORD $0x4ebdd79d // fsub v29.4s, v28.4s, v29.4s
+	WORD $0x0e617bb6 // fcvtl v22.2d, v29.2s
+	WORD $0x4e617bb7 // fcvtl2 v23.2d, v29.4s
+	WORD $0x4e76cecf // fmla v15.2d, v22.2d, v22.2d
+	WORD $0x4e77cef0 // fmla v16.2d, v23.2d, v23.2d
+	WORD $0x0e617b96 // fcvtl v22.2d, v28.2s
+	WORD $0x4e617b97 // fcvtl2 v23.2d, v28.4s
+	WORD $0x4e76ced3 // fmla v19.2d, v22.2d, v22.2d
+	WORD $0x4e77cef4 // fmla v20.2d, v23.2d, v23.2d
+	WORD $0x4ea0fbbd // fabs v29.4s, v29.4s
+	WORD $0x6ebd66b5 // umax v21.4s, v21.4s, v29.4s
+	SUBS $8, R6
+	BNE Float16
+	SUBS $1, R4
+	BNE Float16Row
+	MOVD sqErr+64(FP), R8
+	MOVD sq+72(FP), R9
+	MOVD maxAbs+80(FP), R10
+	FSTPQ (F13, F14), 0(R8)
+	FSTPQ (F17, F18), 0(R9)
+	FSTPQ (F15, F16), 32(R8)
+	FSTPQ (F19, F20), 32(R9)
+	WORD $0x6eb0aab5 // umaxv s21, v21.4s
+	FMOVS F21, (R10)
+	RET
+
+NotFloat16:
+	MOVD $0x1, R8
+	WORD $0x4e040d19 // dup v25.4s, w8
+	MOVD $0x7fff, R8
+	WORD $0x4e040d1a // dup v26.4s, w8
+	MOVD $0xffff, R8
+	WORD $0x4e040d1b // dup v27.4s, w8
+
+BFloat16Row:
+	MOVD R2, R5
+	MOVD R3, R6
+
+BFloat16:
+	FMOVQ.P 16(R1), F28
+	FMOVQ.P 16(R5), F30
+	WORD $0x6e20dfde // fmul v30.4s, v30.4s, v0.4s
+	WORD $0x4ebc1f9d // orr v29.16b, v28.16b, v28.16b
+	WORD $0x4e2bd7a5 // fadd v5.4s, v29.4s, v11.4s
+	WORD $0x4e221ca5 // and v5.16b, v5.16b, v2.16b
+	WORD $0x6e3effbd // fdiv v29.4s, v29.4s, v30.4s
+	WORD $0x4ea0fbbd // fabs v29.4s, v29.4s
+	WORD $0x6ea76fbd // umin v29.4s, v29.4s, v7.4s
+	WORD $0x4e211fa3 // and v3.16b, v29.16b, v1.16b
+	WORD $0x6ea66463 // umax v3.4s, v3.4s, v6.4s
+	WORD $0x4ea98464 // add v4.4s, v3.4s, v9.4s
+	WORD $0x4e24d7bd // fadd v29.4s, v29.4s, v4.4s
+	WORD $0x6ea68463 // sub v3.4s, v3.4s, v6.4s
+	WORD $0x6ea84463 // ushl v3.4s, v3.4s, v8.4s
+	WORD $0x4ebd8463 // add v3.4s, v3.4s, v29.4s
+	WORD $0x6ea48463 // sub v3.4s, v3.4s, v4.4s
+	WORD $0x4ea4d7bd // fsub v29.4s, v29.4s, v4.4s
+	WORD $0x4ea51fbd // orr v29.16b, v29.16b, v5.16b
+	WORD $0x6eaa44a5 // ushl v5.4s, v5.4s, v10.4s
+	WORD $0x6eac8c64 // cmeq v4.4s, v3.4s, v12.4s
+	WORD $0x4e641ca5 // bic v5.16b, v5.16b, v4.16b
+	WORD $0x4ea51c63 // orr v3.16b, v3.16b, v5.16b
+	WORD $0x4e431863 // uzp1 v3.8h, v3.8h, v3.8h
+	WORD $0x4e031863 // uzp1 v3.16b, v3.16b, v3.16b
+	FMOVS.P F3, 4(R0)
+	WORD $0x6e3edfbd // fmul v29.4s, v29.4s, v30.4s
+	WORD $0x6f3007b8 // ushr v24.4s, v29.4s, #16
+	WORD $0x4e391f18 // and v24.16b, v24.16b, v25.16b
+	WORD $0x4eba87bd // add v29.4s, v29.4s, v26.4s
+	WORD $0x4eb887bd // add v29.4s, v29.4s, v24.4s
+	WORD $0x4e7b1fbd // bic v29.16b, v29.16b, v27.16b
+	WORD $0x4ebdd79d // fsub v29.4s, v28.4s, v29.4s
+	WORD $0x0e617bb6 // fcvtl v22.2d, v29.2s
+	WORD $0x4e617bb7 // fcvtl2 v23.2d, v29.4s
+	WORD $0x4e76cecd // fmla v13.2d, v22.2d, v22.2d
+	WORD $0x4e77ceee // fmla v14.2d, v23.2d, v23.2d
+	WORD $0x0e617b96 // fcvtl v22.2d, v28.2s
+	WORD $0x4e617b97 // fcvtl2 v23.2d, v28.4s
+	WORD $0x4e76ced1 // fmla v17.2d, v22.2d, v22.2d
+	WORD $0x4e77cef2 // fmla v18.2d, v23.2d, v23.2d
+	WORD $0x4ea0fbbd // fabs v29.4s, v29.4s
+	WORD $0x6ebd66b5 // umax v21.4s, v21.4s, v29.4s
+	FMOVQ.P 16(R1), F28
+	FMOVQ.P 16(R5), F30
+	WORD $0x6e20dfde // fmul v30.4s, v30.4s, v0.4s
+	WORD $0x4ebc1f9d // orr v29.16b, v28.16b, v28.16b
+	WORD $0x4e2bd7a5 // fadd v5.4s, v29.4s, v11.4s
+	WORD $0x4e221ca5 // and v5.16b, v5.16b, v2.16b
+	WORD $0x6e3effbd // fdiv v29.4s, v29.4s, v30.4s
+	WORD $0x4ea0fbbd // fabs v29.4s, v29.4s
+	WORD $0x6ea76fbd // umin v29.4s, v29.4s, v7.4s
+	WORD $0x4e211fa3 // and v3.16b, v29.16b, v1.16b
+	WORD $0x6ea66463 // umax v3.4s, v3.4s, v6.4s
+	WORD $0x4ea98464 // add v4.4s, v3.4s, v9.4s
+	WORD $0x4e24d7bd // fadd v29.4s, v29.4s, v4.4s
+	WORD $0x6ea68463 // sub v3.4s, v3.4s, v6.4s
+	WORD $0x6ea84463 // ushl v3.4s, v3.4s, v8.4s
+	WORD $0x4ebd8463 // add v3.4s, v3.4s, v29.4s
+	WORD $0x6ea48463 // sub v3.4s, v3.4s, v4.4s
+	WORD $0x4ea4d7bd // fsub v29.4s, v29.4s, v4.4s
+	WORD $0x4ea51fbd // orr v29.16b, v29.16b, v5.16b
+	WORD $0x6eaa44a5 // ushl v5.4s, v5.4s, v10.4s
+	WORD $0x6eac8c64 // cmeq v4.4s, v3.4s, v12.4s
+	WORD $0x4e641ca5 // bic v5.16b, v5.16b, v4.16b
+	WORD $0x4ea51c63 // orr v3.16b, v3.16b, v5.16b
+	WORD $0x4e431863 // uzp1 v3.8h, v3.8h, v3.8h
+	WORD $0x4e031863 // uzp1 v3.16b, v3.16b, v3.16b
+	FMOVS.P F3, 4(R0)
+	WORD $0x6e3edfbd // fmul v29.4s, v29.4s, v30.4s
+	WORD $0x6f3007b8 // ushr v24.4s, v29.4s, #16
+	WORD $0x4e391f18 // and v24.16b, v24.16b, v25.16b
+	WORD $0x4eba87bd // add v29.4s, v29.4s, v26.4s
+	WORD $0x4eb887bd // add v29.4s, v29.4s, v24.4s
+	WORD $0x4e7b1fbd // bic v29.16b, v29.16b, v27.16b
+	WORD $0x4ebdd79d // fsub v29.4s, v28.4s, v29.4s
+	WORD $0x0e617bb6 // fcvtl v22.2d, v29.2s
+	WORD $0x4e617bb7 // fcvtl2 v23.2d, v29.4s
+	WORD $0x4e76cecf // fmla v15.2d, v22.2d, v22.2d
+	WORD $0x4e77cef0 // fmla v16.2d, v23.2d, v23.2d
+	WORD $0x0e617b96 // fcvtl v22.2d, v28.2s
+	WORD $0x4e617b97 // fcvtl2 v23.2d, v28.4s
+	WORD $0x4e76ced3 // fmla v19.2d, v22.2d, v22.2d
+	WORD $0x4e77cef4 // fmla v20.2d, v23.2d, v23.2d
+	WORD $0x4ea0fbbd // fabs v29.4s, v29.4s
+	WORD $0x6ebd66b5 // umax v21.4s, v21.4s, v29.4s
+	SUBS $8, R6
+	BNE BFloat16
+	SUBS $1, R4
+	BNE BFloat16Row
+	MOVD sqErr+64(FP), R8
+	MOVD sq+72(FP), R9
+	MOVD maxAbs+80(FP), R10
+	FSTPQ (F13, F14), 0(R8)
+	FSTPQ (F17, F18), 0(R9)
+	FSTPQ (F15, F16), 32(R8)
+	FSTPQ (F19, F20), 32(R9)
+	WORD $0x6eb0aab5 // umaxv s21, v21.4s
+	FMOVS F21, (R10)
+	RET
+
+// func tryFloatNEON(e *float64, x *float32, n int, scale *float32, tries int, factor float32, rules *uint32, typ int)
+TEXT ·tryFloatNEON(SB), NOSPLIT, $0-64
+	MOVD e+0(FP), R0
+	MOVD x+8(FP), R1
+	MOVD n+16(FP), R2
+	MOVD scale+24(FP), R3
+	MOVD tries+32(FP), R4
+	FMOVS factor+40(FP), F0
+	WORD $0x4e040400 // dup v0.4s, v0.s[0]
+	MOVD $0x7f800000, R5
+	WORD $0x4e040ca1 // dup v1.4s, w5
+	MOVD $0x80000000, R5
+	WORD $0x4e040ca2 // dup v2.4s, w5
+	MOVD rules+48(FP), R5
+	FMOVS 0(R5), F6
+	WORD $0x4e0404c6 // dup v6.4s, v6.s[0]
+	FMOVS 4(R5), F7
+	WORD $0x4e0404e7 // dup v7.4s, v7.s[0]
+	FMOVS 8(R5), F8
+	WORD $0x4e040508 // dup v8.4s, v8.s[0]
+	FMOVS 12(R5), F9
+	WORD $0x4e040529 // dup v9.4s, v9.s[0]
+	FMOVS 16(R5), F10
+	WORD $0x4e04054a // dup v10.4s, v10.s[0]
+	FMOVS 20(R5), F11
+	WORD $0x4e04056b // dup v11.4s, v11.s[0]
+	FMOVS 24(R5), F12
+	WORD $0x4e04058c // dup v12.4s, v12.s[0]
+	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
+	WORD $0x6ea88468 // sub v8.4s, v3.4s, v8.4s
+	WORD $0x6eaa846a // sub v10.4s, v3.4s, v10.4s
+	MOVD typ+56(FP), R7
+	CMP $0, R7
+	BNE NotFloat32
+
+Float32Try:
+	FMOVS.P 4(R3), F22
+	WORD $0x4e0406d6 // dup v22.4s, v22.s[0]
+	WORD $0x6e20ded6 // fmul v22.4s, v22.4s, v0.4s
+	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
+	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
+	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
+	WORD $0x6e301e10 // eor v16.16b, v16.16b, v16.16b
+	MOVD R1, R5
+	MOVD R2, R6
+
+Float32:
+	FMOVQ.P 16(R5), F20
+	WORD $0x4eb41e95 // orr v21.16b, v20.16b, v20.16b
+	WORD $0x4e2bd6a5 // fadd v5.4s, v21.4s, v11.4s
+	WORD $0x4e221ca5 // and v5.16b, v5.16b, v2.16b
+	WORD $0x6e36feb5 // fdiv v21.4s, v21.4s, v22.4s
+	WORD $0x4ea0fab5 // fabs v21.4s, v21.4s
+	WORD $0x6ea76eb5 // umin v21.4s, v21.4s, v7.4s
+	WORD $0x4e211ea3 // and v3.16b, v21.16b, v1.16b
+	WORD $0x6ea66463 // umax v3.4s, v3.4s, v6.4s
+	WORD $0x4ea98464 // add v4.4s, v3.4s, v9.4s
+	WORD $0x4e24d6b5 // fadd v21.4s, v21.4s, v4.4s
+	WORD $0x4ea4d6b5 // fsub v21.4s, v21.4s, v4.4s
+	WORD $0x4ea51eb5 // orr v21.16b, v21.16b, v5.16b
+	WORD $0x6e36deb5 // fmul v21.4s, v21.4s, v22.4s
+	WORD $0x4eb5d695 // fsub v21.4s, v20.4s, v21.4s
+	WORD $0x0e617ab1 // fcvtl v17.2d, v21.2s
+	WORD $0x4e617ab2 // fcvtl2 v18.2d, v21.4s
+	WORD $0x4e71ce2d // fmla v13.2d, v17.2d, v17.2d
+	WORD $0x4e72ce4e // fmla v14.2d, v18.2d, v18.2d
+	FMOVQ.P 16(R5), F20
+	WORD $0x4eb41e95 // orr v21.16b, v20.16b, v20.16b
+	WORD $0x4e2bd6a5 // fadd v5.4s, v21.4s, v11.4s
+	WORD $0x4e221ca5 // and v5.16b, v5.16b, v2.16b
+	WORD $0x6e36feb5 // fdiv v21.4s, v21.4s, v22.4s
+	WORD $0x4ea0fab5 // fabs v21.4s, v21.4s
+	WORD $0x6ea76eb5 // umin v21.4s, v21.4s, v7.4s
+	WORD $0x4e211ea3 // and v3.16b, v21.16b, v1.16b
+	WORD $0x6ea66463 // umax v3.4s, v3.4s, v6.4s
+	WORD $0x4ea98464 // add v4.4s, v3.4s, v9.4s
+	WORD $0x4e24d6b5 // fadd v21.4s, v21.4s, v4.4s
+	WORD $0x4ea4d6b5 // fsub v21.4s, v21.4s, v4.4s
+	WORD $0x4ea51eb5 // orr v21.16b, v21.16b, v5.16b
+	WORD $0x6e36deb5 // fmul v21.4s, v21.4s, v22.4s
+	WORD $0x4eb5d695 // fsub v21.4s, v20.4s, v21.4s
+	WORD $0x0e617ab1 // fcvtl v17.2d, v21.2s
+	WORD $0x4e617ab2 // fcvtl2 v18.2d, v21.4s
+	WORD $0x4e71ce2f // fmla v15.2d, v17.2d, v17.2d
+	WORD $0x4e72ce50 // fmla v16.2d, v18.2d, v18.2d
+	SUBS $8, R6
+	BNE Float32
+	WORD $0x6e6ed5ad // faddp v13.2d, v13.2d, v14.2d
+	WORD $0x6e70d5ef // faddp v15.2d, v15.2d, v16.2d
+	WORD $0x6e6fd5ad // faddp v13.2d, v13.2d, v15.2d
+	WORD $0x6e6dd5ad // faddp v13.2d, v13.2d, v13.2d
+	FMOVD.P F13, 8(R0)
+	SUBS $1, R4
+	BNE Float32Try
+	RET
+
+NotFloat32:
+	CMP $1, R7
+	BNE NotFloat16
+	MOVD $0x7f800000, R8
+	WORD $0x4e040d14 // dup v20.4s, w8
+	MOVD $0x38800000, R8
+	WORD $0x4e040d15 // dup v21.4s, w8
+	MOVD $0x6c00000, R8
+	WORD $0x4e040d16 // dup v22.4s, w8
+
+Float16Try:
+	FMOVS.P 4(R3), F25
+	WORD $0x4e040739 // dup v25.4s, v25.s[0]
+	WORD $0x6e20df39 // fmul v25.4s, v25.4s, v0.4s
+	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
+	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
+	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
+	WORD $0x6e301e10 // eor v16.16b, v16.16b, v16.16b
+	MOVD R1, R5
+	MOVD R2, R6
+
+Float16:
+	FMOVQ.P 16(R5), F23
+	WORD $0x4eb71ef8 // orr v24.16b, v23.16b, v23.16b
+	WORD $0x4e2bd705 // fadd v5.4s, v24.4s, v11.4s
+	WORD $0x4e221ca5 // and v5.16b, v5.16b, v2.16b
+	WORD $0x6e39ff18 // fdiv v24.4s, v24.4s, v25.4s
+	WORD $0x4ea0fb18 // fabs v24.4s, v24.4s
+	WORD $0x6ea76f18 // umin v24.4s, v24.4s, v7.4s
+	WORD $0x4e211f03 // and v3.16b, v24.16b, v1.16b
+	WORD $0x6ea66463 // umax v3.4s, v3.4s, v6.4s
+	WORD $0x4ea98464 // add v4.4s, v3.4s, v9.4s
+	WORD $0x4e24d718 // fadd v24.4s, v24.4s, v4.4s
+	WORD $0x4ea4d718 // fsub v24.4s, v24.4s, v4.4s
+	WORD $0x4ea51f18 // orr v24.16b, v24.16b, v5.16b
+	WORD $0x6e39df18 // fmul v24.4s, v24.4s, v25.4s
+	WORD $0x4e341f13 // and v19.16b, v24.16b, v20.16b
+	WORD $0x4eb56673 // smax v19.4s, v19.4s, v21.4s
+	WORD $0x4eb68673 // add v19.4s, v19.4s, v22.4s
+	WORD $0x4e33d718 // fadd v24.4s, v24.4s, v19.4s
+	WORD $0x4eb3d718 // fsub v24.4s, v24.4s, v19.4s
+	WORD $0x4eb8d6f8 // fsub v24.4s, v23.4s, v24.4s
+	WORD $0x0e617b11 // fcvtl v17.2d, v24.2s
+	WORD $0x4e617b12 // fcvtl2 v18.2d, v24.4s
+	WORD $0x4e71ce2d // fmla v13.2d, v17.2d, v17.2d
+	WORD $0x4e72ce4e // fmla v14.2d, v18.2d, v18.2d
+	FMOVQ.P 16(R5), F23
+	WORD $0x4eb71ef8 // orr v24.16b, v23.16b, v23.16b
+	WORD $0x4e2bd705 // fadd v5.4s, v24.4s, v11.4s
+	WORD $0x4e221ca5 // and v5.16b, v5.16b, v2.16b
+	WORD $0x6e39ff18 // fdiv v24.4s, v24.4s, v25.4s
+	WORD $0x4ea0fb18 // fabs v24.4s, v24.4s
+	WORD $0x6ea76f18 // umin v24.4s, v24.4s, v7.4s
+	WORD $0x4e211f03 // and v3.16b, v24.16b, v1.16b
+	WORD $0x6ea66463 // umax v3.4s, v3.4s, v6.4s
+	WORD $0x4ea98464 // add v4.4s, v3.4s, v9.4s
+	WORD $0x4e24d718 // fadd v24.4s, v24.4s, v4.4s
+	WORD $0x4ea4d718 // fsub v24.4s, v24.4s, v4.4s
+	WORD $0x4ea51f18 // orr v24.16b, v24.16b, v5.16b
+	WORD $0x6e39df18 // fmul v24.4s, v24.4s, v25.4s
+	WORD $0x4e341f13 // and v19.16b, v24.16b, v20.16b
+	WORD $0x4eb56673 // smax v19.4s, v19.4s, v21.4s
+	WORD $0x4eb68673 // add v19.4s, v19.4s, v22.4s
+	WORD $0x4e33d718 // fadd v24.4s, v24.4s, v19.4s
+	WORD $0x4eb3d718 // fsub v24.4s, v24.4s, v19.4s
+	WORD $0x4eb8d6f8 // fsub v24.4s, v23.4s, v24.4s
+	WORD $0x0e617b11 // fcvtl v17.2d, v24.2s
+	WORD $0x4e617b12 // fcvtl2 v18.2d, v24.4s
+	WORD $0x4e71ce2f // fmla v15.2d, v17.2d, v17.2d
+	WORD $0x4e72ce50 // fmla v16.2d, v18.2d, v18.2d
+	SUBS $8, R6
+	BNE Float16
+	WORD $0x6e6ed5ad // faddp v13.2d, v13.2d, v14.2d
+	WORD $0x6e70d5ef // faddp v15.2d, v15.2d, v16.2d
+	WORD $0x6e6fd5ad // faddp v13.2d, v13.2d, v15.2d
+	WORD $0x6e6dd5ad // faddp v13.2d, v13.2d, v13.2d
+	FMOVD.P F13, 8(R0)
+	SUBS $1, R4
+	BNE Float16Try
+	RET
+
+NotFloat16:
+	MOVD $0x1, R8
+	WORD $0x4e040d14 // dup v20.4s, w8
+	MOVD $0x7fff, R8
+	WORD $0x4e040d15 // dup v21.4s, w8
+	MOVD $0xffff, R8
+	WORD $0x4e040d16 // dup v22.4s, w8
+
+BFloat16Try:
+	FMOVS.P 4(R3), F25
+	WORD $0x4e040739 // dup v25.4s, v25.s[0]
+	WORD $0x6e20df39 // fmul v25.4s, v25.4s, v0.4s
+	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
+	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
+	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
+	WORD $0x6e301e10 // eor v16.16b, v16.16b, v16.16b
+	MOVD R1, R5
+	MOVD R2, R6
+
+BFloat16:
+	FMOVQ.P 16(R5), F23
+	WORD $0x4eb71ef8 // orr v24.16b, v23.16b, v23.16b
+	WORD $0x4e2bd705 // fadd v5.4s, v24.4s, v11.4s
+	WORD $0x4e221ca5 // and v5.16b, v5.16b, v2.16b
+	WORD $0x6e39ff18 // fdiv v24.4s, v24.4s, v25.4s
+	WORD $0x4ea0fb18 // fabs v24.4s, v24.4s
+	WORD $0x6ea76f18 // umin v24.4s, v24.4s, v7.4s
+	WORD $0x4e211f03 // and v3.16b, v24.16b, v1.16b
+	WORD $0x6ea66463 // umax v3.4s, v3.4s, v6.4s
+	WORD $0x4ea98464 // add v4.4s, v3.4s, v9.4s
+	WORD $0x4e24d718 // fadd v24.4s, v24.4s, v4.4s
+	WORD $0x4ea4d718 // fsub v24.4s, v24.4s, v4.4s
+	WORD $0x4ea51f18 // orr v24.16b, v24.16b, v5.16b
+	WORD $0x6e39df18 // fmul v24.4s, v24.4s, v25.4s
+	WORD $0x6f300713 // ushr v19.4s, v24.4s, #16
+	WORD $0x4e341e73 // and v19.16b, v19.16b, v20.16b
+	WORD $0x4eb58718 // add v24.4s, v24.4s, v21.4s
+	WORD $0x4eb38718 // add v24.4s, v24.4s, v19.4s
+	WORD $0x4e761f18 // bic v24.16b, v24.16b, v22.16b
+	WORD $0x4eb8d6f8 // fsub v24.4s, v23.4s, v24.4s
+	WORD $0x0e617b11 // fcvtl v17.2d, v24.2s
+	WORD $0x4e617b12 // fcvtl2 v18.2d, v24.4s
+	WORD $0x4e71ce2d // fmla v13.2d, v17.2d, v17.2d
+	WORD $0x4e72ce4e // fmla v14.2d, v18.2d, v18.2d
+	FMOVQ.P 16(R5), F23
+	WORD $0x4eb71ef8 // orr v24.16b, v23.16b, v23.16b
+	WORD $0x4e2bd705 // fadd v5.4s, v24.4s, v11.4s
+	WORD $0x4e221ca5 // and v5.16b, v5.16b, v2.16b
+	WORD $0x6e39ff18 // fdiv v24.4s, v24.4s, v25.4s
+	WORD $0x4ea0fb18 // fabs v24.4s, v24.4s
+	WORD $0x6ea76f18 // umin v24.4s, v24.4s, v7.4s
+	WORD $0x4e211f03 // and v3.16b, v24.16b, v1.16b
+	WORD $0x6ea66463 // umax v3.4s, v3.4s, v6.4s
+	WORD $0x4ea98464 // add v4.4s, v3.4s, v9.4s
+	WORD $0x4e24d718 // fadd v24.4s, v24.4s, v4.4s
+	WORD $0x4ea4d718 // fsub v24.4s, v24.4s, v4.4s
+	WORD $0x4ea51f18 // orr v24.16b, v24.16b, v5.16b
+	WORD $0x6e39df18 // fmul v24.4s, v24.4s, v25.4s
+	WORD $0x6f300713 // ushr v19.4s, v24.4s, #16
+	WORD $0x4e341e73 // and v19.16b, v19.16b, v20.16b
+	WORD $0x4eb58718 // add v24.4s, v24.4s, v21.4s
+	WORD $0x4eb38718 // add v24.4s, v24.4s, v19.4s
+	WORD $0x4e761f18 // bic v24.16b, v24.16b, v22.16b
+	WORD $0x4eb8d6f8 // fsub v24.4s, v23.4s, v24.4s
+	WORD $0x0e617b11 // fcvtl v17.2d, v24.2s
+	WORD $0x4e617b12 // fcvtl2 v18.2d, v24.4s
+	WORD $0x4e71ce2f // fmla v15.2d, v17.2d, v17.2d
+	WORD $0x4e72ce50 // fmla v16.2d, v18.2d, v18.2d
+	SUBS $8, R6
+	BNE BFloat16
+	WORD $0x6e6ed5ad // faddp v13.2d, v13.2d, v14.2d
+	WORD $0x6e70d5ef // faddp v15.2d, v15.2d, v16.2d
+	WORD $0x6e6fd5ad // faddp v13.2d, v13.2d, v15.2d
+	WORD $0x6e6dd5ad // faddp v13.2d, v13.2d, v13.2d
+	FMOVD.P F13, 8(R0)
+	SUBS $1, R4
+	BNE BFloat16Try
+	RET

@@ -2,14 +2,6 @@
 
 package kernels
 
-func quantizeFloatBlocks(q []byte, x, scale []float32, factor float32, block int, f *MiniFloat, t Type, sums *ErrorSums) {
-	quantizeBlocksBy(f, q, x, scale, factor, block, t, sums)
-}
-
-func quantizeFloatColumns(q []byte, x, scale []float32, factor float32, f *MiniFloat, t Type, sums *ErrorSums) {
-	quantizeColumnsBy(f, q, x, scale, factor, t, sums)
-}
-
 func quantizeNearestBlocks(q []byte, x, scale []float32, block int, n *Nearest, t Type, sums *ErrorSums) {
 	quantizeBlocksBy(n, q, x, scale, 1, block, t, sums)
 }
@@ -18,15 +10,7 @@ func quantizeNearestColumns(q []byte, x, scale []float32, n *Nearest, t Type, su
 	quantizeColumnsBy(n, q, x, scale, 1, t, sums)
 }
 
-func tryFloat(e []float64, x, scale []float32, factor float32, f *MiniFloat, t Type) {
-	tryBy(f, e, x, scale, factor, t)
-}
-
 func tryNearest(e []float64, x, scale []float32, n *Nearest, t Type) { tryBy(n, e, x, scale, 1, t) }
-
-func fromFloat16(x []float32, src []byte) { fromFloat16Go(x, src) }
-
-func fromBFloat16(x []float32, src []byte) { fromBFloat16Go(x, src) }
 
 func (s *AffineSearch) find(f AffineFits, x, w []float32) { s.findGo(f, x, w) }
 
@@ -39,10 +23,6 @@ func recode(q []byte, x, scale, least []float32, block, zero, last int) {
 func quantizeNibbles(dst []byte, x []float32) { quantizeNibblesGo(dst, x) }
 
 func quantizeBytes(dst []byte, x []float32) { quantizeBytesGo(dst, x) }
-
-func toFloat16(dst []byte, x []float32) (beyond, vanished int) { return toFloat16Go(dst, x) }
-
-func toBFloat16(dst []byte, x []float32) (beyond, vanished int) { return toBFloat16Go(dst, x) }
 
 func exp(y, x []float32) { expGo(y, x) }
 

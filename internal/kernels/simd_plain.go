@@ -45,3 +45,23 @@ func (s *GridSearch) find(x []float32, all bool) { s.findGo(x, all) }
 func addGridErrors(e *[GridLanes]float64, x []float32, grid, scale *[GridLanes]float32, zero *[GridLanes]byte, f Format) {
 	addGridErrorsGo(e, x, grid, scale, zero, f)
 }
+
+func fromFloat16(x []float32, src []byte) { fromFloat16Go(x, src) }
+
+func fromBFloat16(x []float32, src []byte) { fromBFloat16Go(x, src) }
+
+func toFloat16(dst []byte, x []float32) (beyond, vanished int) { return toFloat16Go(dst, x) }
+
+func toBFloat16(dst []byte, x []float32) (beyond, vanished int) { return toBFloat16Go(dst, x) }
+
+func quantizeFloatBlocks(q []byte, x, scale []float32, factor float32, block int, f *MiniFloat, t Type, sums *ErrorSums) {
+	quantizeBlocksBy(f, q, x, scale, factor, block, t, sums)
+}
+
+func quantizeFloatColumns(q []byte, x, scale []float32, factor float32, f *MiniFloat, t Type, sums *ErrorSums) {
+	quantizeColumnsBy(f, q, x, scale, factor, t, sums)
+}
+
+func tryFloat(e []float64, x, scale []float32, factor float32, f *MiniFloat, t Type) {
+	tryBy(f, e, x, scale, factor, t)
+}

@@ -93,3 +93,38 @@ func gridSearchNEON(fields, x *float32, rows, moves, tries, rounds int, steps, l
 //
 //go:noescape
 func addGridErrorsNEON(e *float64, x *float32, rows int, grid, scale *float32, least, greatest *int32, typ int)
+
+// fromFloat16NEON takes n elements, a multiple of 8 above 0.
+//
+//go:noescape
+func fromFloat16NEON(x *float32, src *byte, n int)
+
+// fromBFloat16NEON takes n elements, a multiple of 8 above 0.
+//
+//go:noescape
+func fromBFloat16NEON(x *float32, src *byte, n int)
+
+// toFloat16NEON takes n elements, a multiple of 8 above 0. It adds to the counts of finite elements that became infinite, of others that became 0, and of NaN, whose bits are others than in Go.
+//
+//go:noescape
+func toFloat16NEON(dst *byte, x *float32, n int, counts *[3]uint32)
+
+// toBFloat16NEON does as toFloat16NEON.
+//
+//go:noescape
+func toBFloat16NEON(dst *byte, x *float32, n int, counts *[3]uint32)
+
+// quantizeFloatBlocksNEON takes whole blocks; 8 divides their size n.
+//
+//go:noescape
+func quantizeFloatBlocksNEON(q *byte, x, scale *float32, factor float32, blocks, n int, rules *uint32, typ int, sqErr, sq *[8]float64, maxAbs *uint32)
+
+// quantizeFloatColumnsNEON takes rows of n elements, a multiple of 8.
+//
+//go:noescape
+func quantizeFloatColumnsNEON(q *byte, x, scale *float32, factor float32, n, rows int, rules *uint32, typ int, sqErr, sq *[8]float64, maxAbs *uint32)
+
+// tryFloatNEON takes n elements, a multiple of 8 above 0.
+//
+//go:noescape
+func tryFloatNEON(e *float64, x *float32, n int, scale *float32, tries int, factor float32, rules *uint32, typ int)

@@ -63,18 +63,18 @@ var (
 	lower64   = two("fcvtl", "2d", "2s", 0x0e617800)
 	upper64   = two("fcvtl2", "2d", "4s", 0x4e617800)
 
-	add  = three("add", "4s", 0x4ea08400)
-	sub  = three("sub", "4s", 0x6ea08400)
-	smax = three("smax", "4s", 0x4ea06400)
-	smin = three("smin", "4s", 0x4ea06c00)
-	umax = three("umax", "4s", 0x6ea06400)
-	umin = three("umin", "4s", 0x6ea06c00)
-	ceq  = three("cmeq", "4s", 0x6ea08c00)
-	cgt  = three("cmgt", "4s", 0x4ea03400)
-	ushl = three("ushl", "4s", 0x6ea04400) // by each lane of m; to the right if negative
-	ushr = right("ushr", "4s", 0x6f000400, 32)
-	sshr = right("sshr", "4s", 0x4f000400, 32)
-	shl  = left("shl", "4s", 0x4f005400, 32)
+	add   = three("add", "4s", 0x4ea08400)
+	sub   = three("sub", "4s", 0x6ea08400)
+	smax  = three("smax", "4s", 0x4ea06400)
+	smin  = three("smin", "4s", 0x4ea06c00)
+	above = three("cmhi", "4s", 0x6ea03400) // of unsigned numbers
+	umax  = three("umax", "4s", 0x6ea06400)
+	umin  = three("umin", "4s", 0x6ea06c00)
+	ceq   = three("cmeq", "4s", 0x6ea08c00)
+	ushl  = three("ushl", "4s", 0x6ea04400) // by each lane of m; to the right if negative
+	ushr  = right("ushr", "4s", 0x6f000400, 32)
+	sshr  = right("sshr", "4s", 0x4f000400, 32)
+	shl   = left("shl", "4s", 0x4f005400, 32)
 
 	and     = three("and", "16b", 0x4e201c00)
 	or      = three("orr", "16b", 0x4ea01c00)
@@ -86,22 +86,26 @@ var (
 	scvtf  = two("scvtf", "4s", "4s", 0x4e21d800)
 	fcvtzs = two("fcvtzs", "4s", "4s", 0x4ea1b800)
 
-	addBytes    = three("add", "16b", 0x4e208400)
-	subBytes    = three("sub", "16b", 0x6e208400)
-	evenHalves  = three("uzp1", "8h", 0x4e401800)
-	evenBytes   = three("uzp1", "16b", 0x4e001800)
-	oddBytes    = three("uzp2", "16b", 0x4e005800)
-	zipBytes    = three("zip1", "16b", 0x4e003800)
-	zipBytes2   = three("zip2", "16b", 0x4e007800)
-	zipHalves   = three("zip1", "8h", 0x4e403800)
-	zipHalves2  = three("zip2", "8h", 0x4e407800)
-	shlBytes    = left("shl", "16b", 0x4f005400, 8)
-	ushrBytes   = right("ushr", "16b", 0x6f000400, 8)
-	sshrBytes   = right("sshr", "16b", 0x4f000400, 8)
-	sliBytes    = left("sli", "16b", 0x6f005400, 8) // puts n, shifted, above the lowest bits of d
-	widenBytes  = two("uxtl", "8h", "8b", 0x2f08a400)
-	widenHalves = two("uxtl", "4s", "4h", 0x2f10a400)
-	widenUpper  = two("uxtl2", "4s", "8h", 0x6f10a400)
+	addBytes      = three("add", "16b", 0x4e208400)
+	subBytes      = three("sub", "16b", 0x6e208400)
+	fromHalf      = two("fcvtl", "4s", "4h", 0x0e217800)
+	fromHalfUpper = two("fcvtl2", "4s", "8h", 0x4e217800)
+	toHalf        = two("fcvtn", "4h", "4s", 0x0e216800)
+	toHalfUpper   = two("fcvtn2", "8h", "4s", 0x4e216800)
+	evenHalves    = three("uzp1", "8h", 0x4e401800)
+	evenBytes     = three("uzp1", "16b", 0x4e001800)
+	oddBytes      = three("uzp2", "16b", 0x4e005800)
+	zipBytes      = three("zip1", "16b", 0x4e003800)
+	zipBytes2     = three("zip2", "16b", 0x4e007800)
+	zipHalves     = three("zip1", "8h", 0x4e403800)
+	zipHalves2    = three("zip2", "8h", 0x4e407800)
+	shlBytes      = left("shl", "16b", 0x4f005400, 8)
+	ushrBytes     = right("ushr", "16b", 0x6f000400, 8)
+	sshrBytes     = right("sshr", "16b", 0x4f000400, 8)
+	sliBytes      = left("sli", "16b", 0x6f005400, 8) // puts n, shifted, above the lowest bits of d
+	widenBytes    = two("uxtl", "8h", "8b", 0x2f08a400)
+	widenHalves   = two("uxtl", "4s", "4h", 0x2f10a400)
+	widenUpper    = two("uxtl2", "4s", "8h", 0x6f10a400)
 )
 
 // clear makes all lanes zero.
@@ -125,6 +129,27 @@ func broadcastByte(d vector, r register) {
 func fmulLane(d, n, m vector, lane int) {
 	word(0x4f809000|uint32(lane&1)<<21|uint32(lane>>1)<<11|uint32(m)<<16|uint32(n)<<5|uint32(d),
 		"fmul v%d.4s, v%d.4s, v%d.s[%d]", d, n, m, lane)
+}
+
+// sumAcross sets lane 0 of d to the sum of the lanes of n.
+func sumAcross(d, n vector) { word(0x4eb1b800|uint32(n)<<5|uint32(d), "addv s%d, v%d.4s", d, n) }
+
+// highHalves sets the upper halves of words of d to the first four of n, highHalvesUpper to the last four.
+func highHalves(d, n vector) {
+	word(0x2e613800|uint32(n)<<5|uint32(d), "shll v%d.4s, v%d.4h, #16", d, n)
+}
+
+func highHalvesUpper(d, n vector) {
+	word(0x6e613800|uint32(n)<<5|uint32(d), "shll2 v%d.4s, v%d.8h, #16", d, n)
+}
+
+// upperHalves sets the first four halves of d to the upper halves of the words of n, upperHalvesUpper the last four.
+func upperHalves(d, n vector) {
+	word(0x0f108400|uint32(n)<<5|uint32(d), "shrn v%d.4h, v%d.4s, #16", d, n)
+}
+
+func upperHalvesUpper(d, n vector) {
+	word(0x4f108400|uint32(n)<<5|uint32(d), "shrn2 v%d.8h, v%d.4s, #16", d, n)
 }
 
 // largest sets lane 0 of d to the largest of the lanes of n, which are signed; largestUnsigned the same of unsigned ones.

@@ -33,6 +33,13 @@ func main() {
 	unpack2()
 	gridSearch()
 	addGridErrors()
+	fromFloat16()
+	fromBFloat16()
+	toFloat16()
+	toBFloat16()
+	quantizeFloatBlocks()
+	quantizeFloatColumns()
+	tryFloat()
 	if len(os.Args) != 3 {
 		log.Fatal("usage: neon ASSEMBLY STUBS")
 	}

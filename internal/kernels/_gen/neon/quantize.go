@@ -66,12 +66,17 @@ func (s *sums) store() {
 // add adds the errors of y, the eight elements x stand for. It destroys y.
 func (s *sums) add(x, y []vector) {
 	for i := range x {
-		fsub(y[i], x[i], y[i])
-		s.addSquares(s.sqErr[2*i:], y[i])
-		s.addSquares(s.sq[2*i:], x[i])
-		fabs(y[i], y[i])
-		umax(s.maxAbs, s.maxAbs, y[i])
+		s.addHalf(i, x[i], y[i])
 	}
+}
+
+// addHalf adds the errors of the first four of eight elements, or of the others.
+func (s *sums) addHalf(half int, x, y vector) {
+	fsub(y, x, y)
+	s.addSquares(s.sqErr[2*half:], y)
+	s.addSquares(s.sq[2*half:], x)
+	fabs(y, y)
+	umax(s.maxAbs, s.maxAbs, y)
 }
 
 // addSquares adds the squares of v. They are exact, so that fusing changes nothing.
