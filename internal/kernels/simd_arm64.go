@@ -299,3 +299,102 @@ func tryFloat(e []float64, x, scale []float32, factor float32, f *MiniFloat, t T
 	}
 	tryFloatNEON(&e[0], &x[0], len(x), &scale[0], len(scale), factor, &f.least, int(t))
 }
+
+func quantizeNearestBlocks(q []byte, x, scale []float32, block int, n *Nearest, t Type, s *ErrorSums) {
+	if n.ranks == nil {
+		quantizeBlocksBy(n, q, x, scale, 1, block, t, s)
+		return
+	}
+	inBlocks(len(x), block,
+		func(b, at, blocks, size int) {
+			quantizeNearestBlocksNEON(&q[at], &x[at], &scale[b], blocks, size,
+				&n.ranks.tree, &n.ranks.values, &n.ranks.codes, int(t), &s.sqErr, &s.sq, &s.maxAbs)
+		},
+		func(b, at, end int) { quantizeBlocksBy(n, q[at:end], x[at:end], scale[b:b+1], 1, end-at, t, s) })
+}
+
+func quantizeNearestColumns(q []byte, x, scale []float32, n *Nearest, t Type, s *ErrorSums) {
+	if n.ranks == nil {
+		quantizeColumnsBy(n, q, x, scale, 1, t, s)
+		return
+	}
+	inColumns(len(scale), len(x),
+		func(at, columns, rows int) {
+			quantizeNearestColumnsNEON(&q[at], &x[at], &scale[0], columns, rows,
+				&n.ranks.tree, &n.ranks.values, &n.ranks.codes, int(t), &s.sqErr, &s.sq, &s.maxAbs)
+		},
+		func(column, at, end int) { quantizeColumnsBy(n, q[at:end], x[at:end], scale[column:], 1, t, s) })
+}
+
+func tryNearest(e []float64, x, scale []float32, n *Nearest, t Type) {
+	if n.ranks == nil || whole(len(x)) < len(x) {
+		tryBy(n, e, x, scale, 1, t)
+		return
+	}
+	tryNearestNEON(&e[0], &x[0], len(x), &scale[0], len(scale), &n.ranks.tree, &n.ranks.values, &n.ranks.codes, int(t))
+}
+
+func exp(y, x []float32) {
+	n := whole(len(x))
+	if n > 0 {
+		expNEON(&y[0], &x[0], n)
+	}
+	expGo(y[n:], x[n:])
+}
+
+func rational(y, x []float32, f *Rational) {
+	n := whole(len(x))
+	if n > 0 {
+		rationalNEON(&y[0], &x[0], n, &f.limit)
+	}
+	rationalGo(y[n:], x[n:], f)
+}
+
+func dot(x, y []float32) float32 {
+	n := len(x) / dotLanes * dotLanes
+	var sums [dotLanes]float32
+	if n > 0 {
+		dotNEON(&sums[0], &x[0], &y[0], n)
+	}
+	return dotRest(&sums, x[n:], y[n:])
+}
+
+func add(y, a, b []float32) {
+	n := whole(len(y))
+	if n > 0 {
+		addNEON(&y[0], &a[0], &b[0], n)
+	}
+	addGo(y[n:], a[n:], b[n:])
+}
+
+func subtract(y, a, b []float32) {
+	n := whole(len(y))
+	if n > 0 {
+		subtractNEON(&y[0], &a[0], &b[0], n)
+	}
+	subtractGo(y[n:], a[n:], b[n:])
+}
+
+func multiply(y, a, b []float32) {
+	n := whole(len(y))
+	if n > 0 {
+		multiplyNEON(&y[0], &a[0], &b[0], n)
+	}
+	multiplyGo(y[n:], a[n:], b[n:])
+}
+
+func divide(y, a, b []float32) {
+	n := whole(len(y))
+	if n > 0 {
+		divideNEON(&y[0], &a[0], &b[0], n)
+	}
+	divideGo(y[n:], a[n:], b[n:])
+}
+
+func clip(y, x []float32, least, most float32) {
+	n := whole(len(y))
+	if n > 0 {
+		clipNEON(&y[0], &x[0], n, least, most)
+	}
+	clipGo(y[n:], x[n:], least, most)
+}

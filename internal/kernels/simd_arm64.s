@@ -2520,38 +2520,38 @@ TEXT ·quantizeFloatBlocksNEON(SB), NOSPLIT, $0-88
 	MOVD scale+16(FP), R2
 	MOVD blocks+32(FP), R3
 	MOVD n+40(FP), R4
-	FMOVS factor+24(FP), F0
-	WORD $0x4e040400 // dup v0.4s, v0.s[0]
-	MOVD $0x7f800000, R5
-	WORD $0x4e040ca1 // dup v1.4s, w5
-	MOVD $0x80000000, R5
-	WORD $0x4e040ca2 // dup v2.4s, w5
-	MOVD rules+48(FP), R5
-	FMOVS 0(R5), F6
-	WORD $0x4e0404c6 // dup v6.4s, v6.s[0]
-	FMOVS 4(R5), F7
-	WORD $0x4e0404e7 // dup v7.4s, v7.s[0]
-	FMOVS 8(R5), F8
-	WORD $0x4e040508 // dup v8.4s, v8.s[0]
-	FMOVS 12(R5), F9
-	WORD $0x4e040529 // dup v9.4s, v9.s[0]
-	FMOVS 16(R5), F10
-	WORD $0x4e04054a // dup v10.4s, v10.s[0]
-	FMOVS 20(R5), F11
-	WORD $0x4e04056b // dup v11.4s, v11.s[0]
-	FMOVS 24(R5), F12
-	WORD $0x4e04058c // dup v12.4s, v12.s[0]
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	WORD $0x6ea88468 // sub v8.4s, v3.4s, v8.4s
-	WORD $0x6eaa846a // sub v10.4s, v3.4s, v10.4s
 	MOVD sqErr+64(FP), R5
 	MOVD sq+72(FP), R6
 	MOVD maxAbs+80(FP), R7
-	FLDPQ 0(R5), (F13, F14)
-	FLDPQ 0(R6), (F17, F18)
-	FLDPQ 32(R5), (F15, F16)
-	FLDPQ 32(R6), (F19, F20)
-	FMOVS (R7), F21
+	FLDPQ 0(R5), (F0, F1)
+	FLDPQ 0(R6), (F4, F5)
+	FLDPQ 32(R5), (F2, F3)
+	FLDPQ 32(R6), (F6, F7)
+	FMOVS (R7), F8
+	FMOVS factor+24(FP), F11
+	WORD $0x4e04056b // dup v11.4s, v11.s[0]
+	MOVD $0x7f800000, R5
+	WORD $0x4e040cac // dup v12.4s, w5
+	MOVD $0x80000000, R5
+	WORD $0x4e040cad // dup v13.4s, w5
+	MOVD rules+48(FP), R5
+	FMOVS 0(R5), F17
+	WORD $0x4e040631 // dup v17.4s, v17.s[0]
+	FMOVS 4(R5), F18
+	WORD $0x4e040652 // dup v18.4s, v18.s[0]
+	FMOVS 8(R5), F19
+	WORD $0x4e040673 // dup v19.4s, v19.s[0]
+	FMOVS 12(R5), F20
+	WORD $0x4e040694 // dup v20.4s, v20.s[0]
+	FMOVS 16(R5), F21
+	WORD $0x4e0406b5 // dup v21.4s, v21.s[0]
+	FMOVS 20(R5), F22
+	WORD $0x4e0406d6 // dup v22.4s, v22.s[0]
+	FMOVS 24(R5), F23
+	WORD $0x4e0406f7 // dup v23.4s, v23.s[0]
+	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
+	WORD $0x6eb385d3 // sub v19.4s, v14.4s, v19.4s
+	WORD $0x6eb585d5 // sub v21.4s, v14.4s, v21.4s
 	MOVD typ+56(FP), R5
 	CMP $0, R5
 	BNE NotFloat32
@@ -2560,81 +2560,81 @@ Float32Block:
 	MOVD R4, R6
 	FMOVS.P 4(R2), F27
 	WORD $0x4e04077b // dup v27.4s, v27.s[0]
-	WORD $0x6e20df7b // fmul v27.4s, v27.4s, v0.4s
+	WORD $0x6e2bdf7b // fmul v27.4s, v27.4s, v11.4s
 
 Float32:
 	FMOVQ.P 16(R1), F25
 	WORD $0x4eb91f3a // orr v26.16b, v25.16b, v25.16b
-	WORD $0x4e2bd745 // fadd v5.4s, v26.4s, v11.4s
-	WORD $0x4e221ca5 // and v5.16b, v5.16b, v2.16b
+	WORD $0x4e36d750 // fadd v16.4s, v26.4s, v22.4s
+	WORD $0x4e2d1e10 // and v16.16b, v16.16b, v13.16b
 	WORD $0x6e3bff5a // fdiv v26.4s, v26.4s, v27.4s
 	WORD $0x4ea0fb5a // fabs v26.4s, v26.4s
-	WORD $0x6ea76f5a // umin v26.4s, v26.4s, v7.4s
-	WORD $0x4e211f43 // and v3.16b, v26.16b, v1.16b
-	WORD $0x6ea66463 // umax v3.4s, v3.4s, v6.4s
-	WORD $0x4ea98464 // add v4.4s, v3.4s, v9.4s
-	WORD $0x4e24d75a // fadd v26.4s, v26.4s, v4.4s
-	WORD $0x6ea68463 // sub v3.4s, v3.4s, v6.4s
-	WORD $0x6ea84463 // ushl v3.4s, v3.4s, v8.4s
-	WORD $0x4eba8463 // add v3.4s, v3.4s, v26.4s
-	WORD $0x6ea48463 // sub v3.4s, v3.4s, v4.4s
-	WORD $0x4ea4d75a // fsub v26.4s, v26.4s, v4.4s
-	WORD $0x4ea51f5a // orr v26.16b, v26.16b, v5.16b
-	WORD $0x6eaa44a5 // ushl v5.4s, v5.4s, v10.4s
-	WORD $0x6eac8c64 // cmeq v4.4s, v3.4s, v12.4s
-	WORD $0x4e641ca5 // bic v5.16b, v5.16b, v4.16b
-	WORD $0x4ea51c63 // orr v3.16b, v3.16b, v5.16b
-	WORD $0x4e431863 // uzp1 v3.8h, v3.8h, v3.8h
-	WORD $0x4e031863 // uzp1 v3.16b, v3.16b, v3.16b
-	FMOVS.P F3, 4(R0)
+	WORD $0x6eb26f5a // umin v26.4s, v26.4s, v18.4s
+	WORD $0x4e2c1f4e // and v14.16b, v26.16b, v12.16b
+	WORD $0x6eb165ce // umax v14.4s, v14.4s, v17.4s
+	WORD $0x4eb485cf // add v15.4s, v14.4s, v20.4s
+	WORD $0x4e2fd75a // fadd v26.4s, v26.4s, v15.4s
+	WORD $0x6eb185ce // sub v14.4s, v14.4s, v17.4s
+	WORD $0x6eb345ce // ushl v14.4s, v14.4s, v19.4s
+	WORD $0x4eba85ce // add v14.4s, v14.4s, v26.4s
+	WORD $0x6eaf85ce // sub v14.4s, v14.4s, v15.4s
+	WORD $0x4eafd75a // fsub v26.4s, v26.4s, v15.4s
+	WORD $0x4eb01f5a // orr v26.16b, v26.16b, v16.16b
+	WORD $0x6eb54610 // ushl v16.4s, v16.4s, v21.4s
+	WORD $0x6eb78dcf // cmeq v15.4s, v14.4s, v23.4s
+	WORD $0x4e6f1e10 // bic v16.16b, v16.16b, v15.16b
+	WORD $0x4eb01dce // orr v14.16b, v14.16b, v16.16b
+	WORD $0x4e4e19ce // uzp1 v14.8h, v14.8h, v14.8h
+	WORD $0x4e0e19ce // uzp1 v14.16b, v14.16b, v14.16b
+	FMOVS.P F14, 4(R0)
 	WORD $0x6e3bdf5a // fmul v26.4s, v26.4s, v27.4s
 	WORD $0x4ebad73a // fsub v26.4s, v25.4s, v26.4s
-	WORD $0x0e617b56 // fcvtl v22.2d, v26.2s
-	WORD $0x4e617b57 // fcvtl2 v23.2d, v26.4s
-	WORD $0x4e76cecd // fmla v13.2d, v22.2d, v22.2d
-	WORD $0x4e77ceee // fmla v14.2d, v23.2d, v23.2d
-	WORD $0x0e617b36 // fcvtl v22.2d, v25.2s
-	WORD $0x4e617b37 // fcvtl2 v23.2d, v25.4s
-	WORD $0x4e76ced1 // fmla v17.2d, v22.2d, v22.2d
-	WORD $0x4e77cef2 // fmla v18.2d, v23.2d, v23.2d
+	WORD $0x0e617b49 // fcvtl v9.2d, v26.2s
+	WORD $0x4e617b4a // fcvtl2 v10.2d, v26.4s
+	WORD $0x4e69cd20 // fmla v0.2d, v9.2d, v9.2d
+	WORD $0x4e6acd41 // fmla v1.2d, v10.2d, v10.2d
+	WORD $0x0e617b29 // fcvtl v9.2d, v25.2s
+	WORD $0x4e617b2a // fcvtl2 v10.2d, v25.4s
+	WORD $0x4e69cd24 // fmla v4.2d, v9.2d, v9.2d
+	WORD $0x4e6acd45 // fmla v5.2d, v10.2d, v10.2d
 	WORD $0x4ea0fb5a // fabs v26.4s, v26.4s
-	WORD $0x6eba66b5 // umax v21.4s, v21.4s, v26.4s
+	WORD $0x6eba6508 // umax v8.4s, v8.4s, v26.4s
 	FMOVQ.P 16(R1), F25
 	WORD $0x4eb91f3a // orr v26.16b, v25.16b, v25.16b
-	WORD $0x4e2bd745 // fadd v5.4s, v26.4s, v11.4s
-	WORD $0x4e221ca5 // and v5.16b, v5.16b, v2.16b
+	WORD $0x4e36d750 // fadd v16.4s, v26.4s, v22.4s
+	WORD $0x4e2d1e10 // and v16.16b, v16.16b, v13.16b
 	WORD $0x6e3bff5a // fdiv v26.4s, v26.4s, v27.4s
 	WORD $0x4ea0fb5a // fabs v26.4s, v26.4s
-	WORD $0x6ea76f5a // umin v26.4s, v26.4s, v7.4s
-	WORD $0x4e211f43 // and v3.16b, v26.16b, v1.16b
-	WORD $0x6ea66463 // umax v3.4s, v3.4s, v6.4s
-	WORD $0x4ea98464 // add v4.4s, v3.4s, v9.4s
-	WORD $0x4e24d75a // fadd v26.4s, v26.4s, v4.4s
-	WORD $0x6ea68463 // sub v3.4s, v3.4s, v6.4s
-	WORD $0x6ea84463 // ushl v3.4s, v3.4s, v8.4s
-	WORD $0x4eba8463 // add v3.4s, v3.4s, v26.4s
-	WORD $0x6ea48463 // sub v3.4s, v3.4s, v4.4s
-	WORD $0x4ea4d75a // fsub v26.4s, v26.4s, v4.4s
-	WORD $0x4ea51f5a // orr v26.16b, v26.16b, v5.16b
-	WORD $0x6eaa44a5 // ushl v5.4s, v5.4s, v10.4s
-	WORD $0x6eac8c64 // cmeq v4.4s, v3.4s, v12.4s
-	WORD $0x4e641ca5 // bic v5.16b, v5.16b, v4.16b
-	WORD $0x4ea51c63 // orr v3.16b, v3.16b, v5.16b
-	WORD $0x4e431863 // uzp1 v3.8h, v3.8h, v3.8h
-	WORD $0x4e031863 // uzp1 v3.16b, v3.16b, v3.16b
-	FMOVS.P F3, 4(R0)
+	WORD $0x6eb26f5a // umin v26.4s, v26.4s, v18.4s
+	WORD $0x4e2c1f4e // and v14.16b, v26.16b, v12.16b
+	WORD $0x6eb165ce // umax v14.4s, v14.4s, v17.4s
+	WORD $0x4eb485cf // add v15.4s, v14.4s, v20.4s
+	WORD $0x4e2fd75a // fadd v26.4s, v26.4s, v15.4s
+	WORD $0x6eb185ce // sub v14.4s, v14.4s, v17.4s
+	WORD $0x6eb345ce // ushl v14.4s, v14.4s, v19.4s
+	WORD $0x4eba85ce // add v14.4s, v14.4s, v26.4s
+	WORD $0x6eaf85ce // sub v14.4s, v14.4s, v15.4s
+	WORD $0x4eafd75a // fsub v26.4s, v26.4s, v15.4s
+	WORD $0x4eb01f5a // orr v26.16b, v26.16b, v16.16b
+	WORD $0x6eb54610 // ushl v16.4s, v16.4s, v21.4s
+	WORD $0x6eb78dcf // cmeq v15.4s, v14.4s, v23.4s
+	WORD $0x4e6f1e10 // bic v16.16b, v16.16b, v15.16b
+	WORD $0x4eb01dce // orr v14.16b, v14.16b, v16.16b
+	WORD $0x4e4e19ce // uzp1 v14.8h, v14.8h, v14.8h
+	WORD $0x4e0e19ce // uzp1 v14.16b, v14.16b, v14.16b
+	FMOVS.P F14, 4(R0)
 	WORD $0x6e3bdf5a // fmul v26.4s, v26.4s, v27.4s
 	WORD $0x4ebad73a // fsub v26.4s, v25.4s, v26.4s
-	WORD $0x0e617b56 // fcvtl v22.2d, v26.2s
-	WORD $0x4e617b57 // fcvtl2 v23.2d, v26.4s
-	WORD $0x4e76cecf // fmla v15.2d, v22.2d, v22.2d
-	WORD $0x4e77cef0 // fmla v16.2d, v23.2d, v23.2d
-	WORD $0x0e617b36 // fcvtl v22.2d, v25.2s
-	WORD $0x4e617b37 // fcvtl2 v23.2d, v25.4s
-	WORD $0x4e76ced3 // fmla v19.2d, v22.2d, v22.2d
-	WORD $0x4e77cef4 // fmla v20.2d, v23.2d, v23.2d
+	WORD $0x0e617b49 // fcvtl v9.2d, v26.2s
+	WORD $0x4e617b4a // fcvtl2 v10.2d, v26.4s
+	WORD $0x4e69cd22 // fmla v2.2d, v9.2d, v9.2d
+	WORD $0x4e6acd43 // fmla v3.2d, v10.2d, v10.2d
+	WORD $0x0e617b29 // fcvtl v9.2d, v25.2s
+	WORD $0x4e617b2a // fcvtl2 v10.2d, v25.4s
+	WORD $0x4e69cd26 // fmla v6.2d, v9.2d, v9.2d
+	WORD $0x4e6acd47 // fmla v7.2d, v10.2d, v10.2d
 	WORD $0x4ea0fb5a // fabs v26.4s, v26.4s
-	WORD $0x6eba66b5 // umax v21.4s, v21.4s, v26.4s
+	WORD $0x6eba6508 // umax v8.4s, v8.4s, v26.4s
 	SUBS $8, R6
 	BNE Float32
 	SUBS $1, R3
@@ -2642,12 +2642,12 @@ Float32:
 	MOVD sqErr+64(FP), R7
 	MOVD sq+72(FP), R8
 	MOVD maxAbs+80(FP), R9
-	FSTPQ (F13, F14), 0(R7)
-	FSTPQ (F17, F18), 0(R8)
-	FSTPQ (F15, F16), 32(R7)
-	FSTPQ (F19, F20), 32(R8)
-	WORD $0x6eb0aab5 // umaxv s21, v21.4s
-	FMOVS F21, (R9)
+	FSTPQ (F0, F1), 0(R7)
+	FSTPQ (F4, F5), 0(R8)
+	FSTPQ (F2, F3), 32(R7)
+	FSTPQ (F6, F7), 32(R8)
+	WORD $0x6eb0a908 // umaxv s8, v8.4s
+	FMOVS F8, (R9)
 	RET
 
 NotFloat32:
@@ -2664,33 +2664,33 @@ Float16Block:
 	MOVD R4, R6
 	FMOVS.P 4(R2), F30
 	WORD $0x4e0407de // dup v30.4s, v30.s[0]
-	WORD $0x6e20dfde // fmul v30.4s, v30.4s, v0.4s
+	WORD $0x6e2bdfde // fmul v30.4s, v30.4s, v11.4s
 
 Float16:
 	FMOVQ.P 16(R1), F28
 	WORD $0x4ebc1f9d // orr v29.16b, v28.16b, v28.16b
-	WORD $0x4e2bd7a5 // fadd v5.4s, v29.4s, v11.4s
-	WORD $0x4e221ca5 // and v5.16b, v5.16b, v2.16b
+	WORD $0x4e36d7b0 // fadd v16.4s, v29.4s, v22.4s
+	WORD $0x4e2d1e10 // and v16.16b, v16.16b, v13.16b
 	WORD $0x6e3effbd // fdiv v29.4s, v29.4s, v30.4s
 	WORD $0x4ea0fbbd // fabs v29.4s, v29.4s
-	WORD $0x6ea76fbd // umin v29.4s, v29.4s, v7.4s
-	WORD $0x4e211fa3 // and v3.16b, v29.16b, v1.16b
-	WORD $0x6ea66463 // umax v3.4s, v3.4s, v6.4s
-	WORD $0x4ea98464 // add v4.4s, v3.4s, v9.4s
-	WORD $0x4e24d7bd // fadd v29.4s, v29.4s, v4.4s
-	WORD $0x6ea68463 // sub v3.4s, v3.4s, v6.4s
-	WORD $0x6ea84463 // ushl v3.4s, v3.4s, v8.4s
-	WORD $0x4ebd8463 // add v3.4s, v3.4s, v29.4s
-	WORD $0x6ea48463 // sub v3.4s, v3.4s, v4.4s
-	WORD $0x4ea4d7bd // fsub v29.4s, v29.4s, v4.4s
-	WORD $0x4ea51fbd // orr v29.16b, v29.16b, v5.16b
-	WORD $0x6eaa44a5 // ushl v5.4s, v5.4s, v10.4s
-	WORD $0x6eac8c64 // cmeq v4.4s, v3.4s, v12.4s
-	WORD $0x4e641ca5 // bic v5.16b, v5.16b, v4.16b
-	WORD $0x4ea51c63 // orr v3.16b, v3.16b, v5.16b
-	WORD $0x4e431863 // uzp1 v3.8h, v3.8h, v3.8h
-	WORD $0x4e031863 // uzp1 v3.16b, v3.16b, v3.16b
-	FMOVS.P F3, 4(R0)
+	WORD $0x6eb26fbd // umin v29.4s, v29.4s, v18.4s
+	WORD $0x4e2c1fae // and v14.16b, v29.16b, v12.16b
+	WORD $0x6eb165ce // umax v14.4s, v14.4s, v17.4s
+	WORD $0x4eb485cf // add v15.4s, v14.4s, v20.4s
+	WORD $0x4e2fd7bd // fadd v29.4s, v29.4s, v15.4s
+	WORD $0x6eb185ce // sub v14.4s, v14.4s, v17.4s
+	WORD $0x6eb345ce // ushl v14.4s, v14.4s, v19.4s
+	WORD $0x4ebd85ce // add v14.4s, v14.4s, v29.4s
+	WORD $0x6eaf85ce // sub v14.4s, v14.4s, v15.4s
+	WORD $0x4eafd7bd // fsub v29.4s, v29.4s, v15.4s
+	WORD $0x4eb01fbd // orr v29.16b, v29.16b, v16.16b
+	WORD $0x6eb54610 // ushl v16.4s, v16.4s, v21.4s
+	WORD $0x6eb78dcf // cmeq v15.4s, v14.4s, v23.4s
+	WORD $0x4e6f1e10 // bic v16.16b, v16.16b, v15.16b
+	WORD $0x4eb01dce // orr v14.16b, v14.16b, v16.16b
+	WORD $0x4e4e19ce // uzp1 v14.8h, v14.8h, v14.8h
+	WORD $0x4e0e19ce // uzp1 v14.16b, v14.16b, v14.16b
+	FMOVS.P F14, 4(R0)
 	WORD $0x6e3edfbd // fmul v29.4s, v29.4s, v30.4s
 	WORD $0x4e391fb8 // and v24.16b, v29.16b, v25.16b
 	WORD $0x4eba6718 // smax v24.4s, v24.4s, v26.4s
@@ -2698,40 +2698,40 @@ Float16:
 	WORD $0x4e38d7bd // fadd v29.4s, v29.4s, v24.4s
 	WORD $0x4eb8d7bd // fsub v29.4s, v29.4s, v24.4s
 	WORD $0x4ebdd79d // fsub v29.4s, v28.4s, v29.4s
-	WORD $0x0e617bb6 // fcvtl v22.2d, v29.2s
-	WORD $0x4e617bb7 // fcvtl2 v23.2d, v29.4s
-	WORD $0x4e76cecd // fmla v13.2d, v22.2d, v22.2d
-	WORD $0x4e77ceee // fmla v14.2d, v23.2d, v23.2d
-	WORD $0x0e617b96 // fcvtl v22.2d, v28.2s
-	WORD $0x4e617b97 // fcvtl2 v23.2d, v28.4s
-	WORD $0x4e76ced1 // fmla v17.2d, v22.2d, v22.2d
-	WORD $0x4e77cef2 // fmla v18.2d, v23.2d, v23.2d
+	WORD $0x0e617ba9 // fcvtl v9.2d, v29.2s
+	WORD $0x4e617baa // fcvtl2 v10.2d, v29.4s
+	WORD $0x4e69cd20 // fmla v0.2d, v9.2d, v9.2d
+	WORD $0x4e6acd41 // fmla v1.2d, v10.2d, v10.2d
+	WORD $0x0e617b89 // fcvtl v9.2d, v28.2s
+	WORD $0x4e617b8a // fcvtl2 v10.2d, v28.4s
+	WORD $0x4e69cd24 // fmla v4.2d, v9.2d, v9.2d
+	WORD $0x4e6acd45 // fmla v5.2d, v10.2d, v10.2d
 	WORD $0x4ea0fbbd // fabs v29.4s, v29.4s
-	WORD $0x6ebd66b5 // umax v21.4s, v21.4s, v29.4s
+	WORD $0x6ebd6508 // umax v8.4s, v8.4s, v29.4s
 	FMOVQ.P 16(R1), F28
 	WORD $0x4ebc1f9d // orr v29.16b, v28.16b, v28.16b
-	WORD $0x4e2bd7a5 // fadd v5.4s, v29.4s, v11.4s
-	WORD $0x4e221ca5 // and v5.16b, v5.16b, v2.16b
+	WORD $0x4e36d7b0 // fadd v16.4s, v29.4s, v22.4s
+	WORD $0x4e2d1e10 // and v16.16b, v16.16b, v13.16b
 	WORD $0x6e3effbd // fdiv v29.4s, v29.4s, v30.4s
 	WORD $0x4ea0fbbd // fabs v29.4s, v29.4s
-	WORD $0x6ea76fbd // umin v29.4s, v29.4s, v7.4s
-	WORD $0x4e211fa3 // and v3.16b, v29.16b, v1.16b
-	WORD $0x6ea66463 // umax v3.4s, v3.4s, v6.4s
-	WORD $0x4ea98464 // add v4.4s, v3.4s, v9.4s
-	WORD $0x4e24d7bd // fadd v29.4s, v29.4s, v4.4s
-	WORD $0x6ea68463 // sub v3.4s, v3.4s, v6.4s
-	WORD $0x6ea84463 // ushl v3.4s, v3.4s, v8.4s
-	WORD $0x4ebd8463 // add v3.4s, v3.4s, v29.4s
-	WORD $0x6ea48463 // sub v3.4s, v3.4s, v4.4s
-	WORD $0x4ea4d7bd // fsub v29.4s, v29.4s, v4.4s
-	WORD $0x4ea51fbd // orr v29.16b, v29.16b, v5.16b
-	WORD $0x6eaa44a5 // ushl v5.4s, v5.4s, v10.4s
-	WORD $0x6eac8c64 // cmeq v4.4s, v3.4s, v12.4s
-	WORD $0x4e641ca5 // bic v5.16b, v5.16b, v4.16b
-	WORD $0x4ea51c63 // orr v3.16b, v3.16b, v5.16b
-	WORD $0x4e431863 // uzp1 v3.8h, v3.8h, v3.8h
-	WORD $0x4e031863 // uzp1 v3.16b, v3.16b, v3.16b
-	FMOVS.P F3, 4(R0)
+	WORD $0x6eb26fbd // umin v29.4s, v29.4s, v18.4s
+	WORD $0x4e2c1fae // and v14.16b, v29.16b, v12.16b
+	WORD $0x6eb165ce // umax v14.4s, v14.4s, v17.4s
+	WORD $0x4eb485cf // add v15.4s, v14.4s, v20.4s
+	WORD $0x4e2fd7bd // fadd v29.4s, v29.4s, v15.4s
+	WORD $0x6eb185ce // sub v14.4s, v14.4s, v17.4s
+	WORD $0x6eb345ce // ushl v14.4s, v14.4s, v19.4s
+	WORD $0x4ebd85ce // add v14.4s, v14.4s, v29.4s
+	WORD $0x6eaf85ce // sub v14.4s, v14.4s, v15.4s
+	WORD $0x4eafd7bd // fsub v29.4s, v29.4s, v15.4s
+	WORD $0x4eb01fbd // orr v29.16b, v29.16b, v16.16b
+	WORD $0x6eb54610 // ushl v16.4s, v16.4s, v21.4s
+	WORD $0x6eb78dcf // cmeq v15.4s, v14.4s, v23.4s
+	WORD $0x4e6f1e10 // bic v16.16b, v16.16b, v15.16b
+	WORD $0x4eb01dce // orr v14.16b, v14.16b, v16.16b
+	WORD $0x4e4e19ce // uzp1 v14.8h, v14.8h, v14.8h
+	WORD $0x4e0e19ce // uzp1 v14.16b, v14.16b, v14.16b
+	FMOVS.P F14, 4(R0)
 	WORD $0x6e3edfbd // fmul v29.4s, v29.4s, v30.4s
 	WORD $0x4e391fb8 // and v24.16b, v29.16b, v25.16b
 	WORD $0x4eba6718 // smax v24.4s, v24.4s, v26.4s
@@ -2739,16 +2739,16 @@ Float16:
 	WORD $0x4e38d7bd // fadd v29.4s, v29.4s, v24.4s
 	WORD $0x4eb8d7bd // fsub v29.4s, v29.4s, v24.4s
 	WORD $0x4ebdd79d // fsub v29.4s, v28.4s, v29.4s
-	WORD $0x0e617bb6 // fcvtl v22.2d, v29.2s
-	WORD $0x4e617bb7 // fcvtl2 v23.2d, v29.4s
-	WORD $0x4e76cecf // fmla v15.2d, v22.2d, v22.2d
-	WORD $0x4e77cef0 // fmla v16.2d, v23.2d, v23.2d
-	WORD $0x0e617b96 // fcvtl v22.2d, v28.2s
-	WORD $0x4e617b97 // fcvtl2 v23.2d, v28.4s
-	WORD $0x4e76ced3 // fmla v19.2d, v22.2d, v22.2d
-	WORD $0x4e77cef4 // fmla v20.2d, v23.2d, v23.2d
+	WORD $0x0e617ba9 // fcvtl v9.2d, v29.2s
+	WORD $0x4e617baa // fcvtl2 v10.2d, v29.4s
+	WORD $0x4e69cd22 // fmla v2.2d, v9.2d, v9.2d
+	WORD $0x4e6acd43 // fmla v3.2d, v10.2d, v10.2d
+	WORD $0x0e617b89 // fcvtl v9.2d, v28.2s
+	WORD $0x4e617b8a // fcvtl2 v10.2d, v28.4s
+	WORD $0x4e69cd26 // fmla v6.2d, v9.2d, v9.2d
+	WORD $0x4e6acd47 // fmla v7.2d, v10.2d, v10.2d
 	WORD $0x4ea0fbbd // fabs v29.4s, v29.4s
-	WORD $0x6ebd66b5 // umax v21.4s, v21.4s, v29.4s
+	WORD $0x6ebd6508 // umax v8.4s, v8.4s, v29.4s
 	SUBS $8, R6
 	BNE Float16
 	SUBS $1, R3
@@ -2756,12 +2756,12 @@ Float16:
 	MOVD sqErr+64(FP), R7
 	MOVD sq+72(FP), R8
 	MOVD maxAbs+80(FP), R9
-	FSTPQ (F13, F14), 0(R7)
-	FSTPQ (F17, F18), 0(R8)
-	FSTPQ (F15, F16), 32(R7)
-	FSTPQ (F19, F20), 32(R8)
-	WORD $0x6eb0aab5 // umaxv s21, v21.4s
-	FMOVS F21, (R9)
+	FSTPQ (F0, F1), 0(R7)
+	FSTPQ (F4, F5), 0(R8)
+	FSTPQ (F2, F3), 32(R7)
+	FSTPQ (F6, F7), 32(R8)
+	WORD $0x6eb0a908 // umaxv s8, v8.4s
+	FMOVS F8, (R9)
 	RET
 
 NotFloat16:
@@ -2776,33 +2776,33 @@ BFloat16Block:
 	MOVD R4, R6
 	FMOVS.P 4(R2), F30
 	WORD $0x4e0407de // dup v30.4s, v30.s[0]
-	WORD $0x6e20dfde // fmul v30.4s, v30.4s, v0.4s
+	WORD $0x6e2bdfde // fmul v30.4s, v30.4s, v11.4s
 
 BFloat16:
 	FMOVQ.P 16(R1), F28
 	WORD $0x4ebc1f9d // orr v29.16b, v28.16b, v28.16b
-	WORD $0x4e2bd7a5 // fadd v5.4s, v29.4s, v11.4s
-	WORD $0x4e221ca5 // and v5.16b, v5.16b, v2.16b
+	WORD $0x4e36d7b0 // fadd v16.4s, v29.4s, v22.4s
+	WORD $0x4e2d1e10 // and v16.16b, v16.16b, v13.16b
 	WORD $0x6e3effbd // fdiv v29.4s, v29.4s, v30.4s
 	WORD $0x4ea0fbbd // fabs v29.4s, v29.4s
-	WORD $0x6ea76fbd // umin v29.4s, v29.4s, v7.4s
-	WORD $0x4e211fa3 // and v3.16b, v29.16b, v1.16b
-	WORD $0x6ea66463 // umax v3.4s, v3.4s, v6.4s
-	WORD $0x4ea98464 // add v4.4s, v3.4s, v9.4s
-	WORD $0x4e24d7bd // fadd v29.4s, v29.4s, v4.4s
-	WORD $0x6ea68463 // sub v3.4s, v3.4s, v6.4s
-	WORD $0x6ea84463 // ushl v3.4s, v3.4s, v8.4s
-	WORD $0x4ebd8463 // add v3.4s, v3.4s, v29.4s
-	WORD $0x6ea48463 // sub v3.4s, v3.4s, v4.4s
-	WORD $0x4ea4d7bd // fsub v29.4s, v29.4s, v4.4s
-	WORD $0x4ea51fbd // orr v29.16b, v29.16b, v5.16b
-	WORD $0x6eaa44a5 // ushl v5.4s, v5.4s, v10.4s
-	WORD $0x6eac8c64 // cmeq v4.4s, v3.4s, v12.4s
-	WORD $0x4e641ca5 // bic v5.16b, v5.16b, v4.16b
-	WORD $0x4ea51c63 // orr v3.16b, v3.16b, v5.16b
-	WORD $0x4e431863 // uzp1 v3.8h, v3.8h, v3.8h
-	WORD $0x4e031863 // uzp1 v3.16b, v3.16b, v3.16b
-	FMOVS.P F3, 4(R0)
+	WORD $0x6eb26fbd // umin v29.4s, v29.4s, v18.4s
+	WORD $0x4e2c1fae // and v14.16b, v29.16b, v12.16b
+	WORD $0x6eb165ce // umax v14.4s, v14.4s, v17.4s
+	WORD $0x4eb485cf // add v15.4s, v14.4s, v20.4s
+	WORD $0x4e2fd7bd // fadd v29.4s, v29.4s, v15.4s
+	WORD $0x6eb185ce // sub v14.4s, v14.4s, v17.4s
+	WORD $0x6eb345ce // ushl v14.4s, v14.4s, v19.4s
+	WORD $0x4ebd85ce // add v14.4s, v14.4s, v29.4s
+	WORD $0x6eaf85ce // sub v14.4s, v14.4s, v15.4s
+	WORD $0x4eafd7bd // fsub v29.4s, v29.4s, v15.4s
+	WORD $0x4eb01fbd // orr v29.16b, v29.16b, v16.16b
+	WORD $0x6eb54610 // ushl v16.4s, v16.4s, v21.4s
+	WORD $0x6eb78dcf // cmeq v15.4s, v14.4s, v23.4s
+	WORD $0x4e6f1e10 // bic v16.16b, v16.16b, v15.16b
+	WORD $0x4eb01dce // orr v14.16b, v14.16b, v16.16b
+	WORD $0x4e4e19ce // uzp1 v14.8h, v14.8h, v14.8h
+	WORD $0x4e0e19ce // uzp1 v14.16b, v14.16b, v14.16b
+	FMOVS.P F14, 4(R0)
 	WORD $0x6e3edfbd // fmul v29.4s, v29.4s, v30.4s
 	WORD $0x6f3007b8 // ushr v24.4s, v29.4s, #16
 	WORD $0x4e391f18 // and v24.16b, v24.16b, v25.16b
@@ -2810,40 +2810,40 @@ BFloat16:
 	WORD $0x4eb887bd // add v29.4s, v29.4s, v24.4s
 	WORD $0x4e7b1fbd // bic v29.16b, v29.16b, v27.16b
 	WORD $0x4ebdd79d // fsub v29.4s, v28.4s, v29.4s
-	WORD $0x0e617bb6 // fcvtl v22.2d, v29.2s
-	WORD $0x4e617bb7 // fcvtl2 v23.2d, v29.4s
-	WORD $0x4e76cecd // fmla v13.2d, v22.2d, v22.2d
-	WORD $0x4e77ceee // fmla v14.2d, v23.2d, v23.2d
-	WORD $0x0e617b96 // fcvtl v22.2d, v28.2s
-	WORD $0x4e617b97 // fcvtl2 v23.2d, v28.4s
-	WORD $0x4e76ced1 // fmla v17.2d, v22.2d, v22.2d
-	WORD $0x4e77cef2 // fmla v18.2d, v23.2d, v23.2d
+	WORD $0x0e617ba9 // fcvtl v9.2d, v29.2s
+	WORD $0x4e617baa // fcvtl2 v10.2d, v29.4s
+	WORD $0x4e69cd20 // fmla v0.2d, v9.2d, v9.2d
+	WORD $0x4e6acd41 // fmla v1.2d, v10.2d, v10.2d
+	WORD $0x0e617b89 // fcvtl v9.2d, v28.2s
+	WORD $0x4e617b8a // fcvtl2 v10.2d, v28.4s
+	WORD $0x4e69cd24 // fmla v4.2d, v9.2d, v9.2d
+	WORD $0x4e6acd45 // fmla v5.2d, v10.2d, v10.2d
 	WORD $0x4ea0fbbd // fabs v29.4s, v29.4s
-	WORD $0x6ebd66b5 // umax v21.4s, v21.4s, v29.4s
+	WORD $0x6ebd6508 // umax v8.4s, v8.4s, v29.4s
 	FMOVQ.P 16(R1), F28
 	WORD $0x4ebc1f9d // orr v29.16b, v28.16b, v28.16b
-	WORD $0x4e2bd7a5 // fadd v5.4s, v29.4s, v11.4s
-	WORD $0x4e221ca5 // and v5.16b, v5.16b, v2.16b
+	WORD $0x4e36d7b0 // fadd v16.4s, v29.4s, v22.4s
+	WORD $0x4e2d1e10 // and v16.16b, v16.16b, v13.16b
 	WORD $0x6e3effbd // fdiv v29.4s, v29.4s, v30.4s
 	WORD $0x4ea0fbbd // fabs v29.4s, v29.4s
-	WORD $0x6ea76fbd // umin v29.4s, v29.4s, v7.4s
-	WORD $0x4e211fa3 // and v3.16b, v29.16b, v1.16b
-	WORD $0x6ea66463 // umax v3.4s, v3.4s, v6.4s
-	WORD $0x4ea98464 // add v4.4s, v3.4s, v9.4s
-	WORD $0x4e24d7bd // fadd v29.4s, v29.4s, v4.4s
-	WORD $0x6ea68463 // sub v3.4s, v3.4s, v6.4s
-	WORD $0x6ea84463 // ushl v3.4s, v3.4s, v8.4s
-	WORD $0x4ebd8463 // add v3.4s, v3.4s, v29.4s
-	WORD $0x6ea48463 // sub v3.4s, v3.4s, v4.4s
-	WORD $0x4ea4d7bd // fsub v29.4s, v29.4s, v4.4s
-	WORD $0x4ea51fbd // orr v29.16b, v29.16b, v5.16b
-	WORD $0x6eaa44a5 // ushl v5.4s, v5.4s, v10.4s
-	WORD $0x6eac8c64 // cmeq v4.4s, v3.4s, v12.4s
-	WORD $0x4e641ca5 // bic v5.16b, v5.16b, v4.16b
-	WORD $0x4ea51c63 // orr v3.16b, v3.16b, v5.16b
-	WORD $0x4e431863 // uzp1 v3.8h, v3.8h, v3.8h
-	WORD $0x4e031863 // uzp1 v3.16b, v3.16b, v3.16b
-	FMOVS.P F3, 4(R0)
+	WORD $0x6eb26fbd // umin v29.4s, v29.4s, v18.4s
+	WORD $0x4e2c1fae // and v14.16b, v29.16b, v12.16b
+	WORD $0x6eb165ce // umax v14.4s, v14.4s, v17.4s
+	WORD $0x4eb485cf // add v15.4s, v14.4s, v20.4s
+	WORD $0x4e2fd7bd // fadd v29.4s, v29.4s, v15.4s
+	WORD $0x6eb185ce // sub v14.4s, v14.4s, v17.4s
+	WORD $0x6eb345ce // ushl v14.4s, v14.4s, v19.4s
+	WORD $0x4ebd85ce // add v14.4s, v14.4s, v29.4s
+	WORD $0x6eaf85ce // sub v14.4s, v14.4s, v15.4s
+	WORD $0x4eafd7bd // fsub v29.4s, v29.4s, v15.4s
+	WORD $0x4eb01fbd // orr v29.16b, v29.16b, v16.16b
+	WORD $0x6eb54610 // ushl v16.4s, v16.4s, v21.4s
+	WORD $0x6eb78dcf // cmeq v15.4s, v14.4s, v23.4s
+	WORD $0x4e6f1e10 // bic v16.16b, v16.16b, v15.16b
+	WORD $0x4eb01dce // orr v14.16b, v14.16b, v16.16b
+	WORD $0x4e4e19ce // uzp1 v14.8h, v14.8h, v14.8h
+	WORD $0x4e0e19ce // uzp1 v14.16b, v14.16b, v14.16b
+	FMOVS.P F14, 4(R0)
 	WORD $0x6e3edfbd // fmul v29.4s, v29.4s, v30.4s
 	WORD $0x6f3007b8 // ushr v24.4s, v29.4s, #16
 	WORD $0x4e391f18 // and v24.16b, v24.16b, v25.16b
@@ -2851,16 +2851,16 @@ BFloat16:
 	WORD $0x4eb887bd // add v29.4s, v29.4s, v24.4s
 	WORD $0x4e7b1fbd // bic v29.16b, v29.16b, v27.16b
 	WORD $0x4ebdd79d // fsub v29.4s, v28.4s, v29.4s
-	WORD $0x0e617bb6 // fcvtl v22.2d, v29.2s
-	WORD $0x4e617bb7 // fcvtl2 v23.2d, v29.4s
-	WORD $0x4e76cecf // fmla v15.2d, v22.2d, v22.2d
-	WORD $0x4e77cef0 // fmla v16.2d, v23.2d, v23.2d
-	WORD $0x0e617b96 // fcvtl v22.2d, v28.2s
-	WORD $0x4e617b97 // fcvtl2 v23.2d, v28.4s
-	WORD $0x4e76ced3 // fmla v19.2d, v22.2d, v22.2d
-	WORD $0x4e77cef4 // fmla v20.2d, v23.2d, v23.2d
+	WORD $0x0e617ba9 // fcvtl v9.2d, v29.2s
+	WORD $0x4e617baa // fcvtl2 v10.2d, v29.4s
+	WORD $0x4e69cd22 // fmla v2.2d, v9.2d, v9.2d
+	WORD $0x4e6acd43 // fmla v3.2d, v10.2d, v10.2d
+	WORD $0x0e617b89 // fcvtl v9.2d, v28.2s
+	WORD $0x4e617b8a // fcvtl2 v10.2d, v28.4s
+	WORD $0x4e69cd26 // fmla v6.2d, v9.2d, v9.2d
+	WORD $0x4e6acd47 // fmla v7.2d, v10.2d, v10.2d
 	WORD $0x4ea0fbbd // fabs v29.4s, v29.4s
-	WORD $0x6ebd66b5 // umax v21.4s, v21.4s, v29.4s
+	WORD $0x6ebd6508 // umax v8.4s, v8.4s, v29.4s
 	SUBS $8, R6
 	BNE BFloat16
 	SUBS $1, R3
@@ -2868,12 +2868,12 @@ BFloat16:
 	MOVD sqErr+64(FP), R7
 	MOVD sq+72(FP), R8
 	MOVD maxAbs+80(FP), R9
-	FSTPQ (F13, F14), 0(R7)
-	FSTPQ (F17, F18), 0(R8)
-	FSTPQ (F15, F16), 32(R7)
-	FSTPQ (F19, F20), 32(R8)
-	WORD $0x6eb0aab5 // umaxv s21, v21.4s
-	FMOVS F21, (R9)
+	FSTPQ (F0, F1), 0(R7)
+	FSTPQ (F4, F5), 0(R8)
+	FSTPQ (F2, F3), 32(R7)
+	FSTPQ (F6, F7), 32(R8)
+	WORD $0x6eb0a908 // umaxv s8, v8.4s
+	FMOVS F8, (R9)
 	RET
 
 // func quantizeFloatColumnsNEON(q *byte, x, scale *float32, factor float32, n, rows int, rules *uint32, typ int, sqErr, sq *[8]float64, maxAbs *uint32)
@@ -2883,38 +2883,38 @@ TEXT ·quantizeFloatColumnsNEON(SB), NOSPLIT, $0-88
 	MOVD scale+16(FP), R2
 	MOVD n+32(FP), R3
 	MOVD rows+40(FP), R4
-	FMOVS factor+24(FP), F0
-	WORD $0x4e040400 // dup v0.4s, v0.s[0]
-	MOVD $0x7f800000, R5
-	WORD $0x4e040ca1 // dup v1.4s, w5
-	MOVD $0x80000000, R5
-	WORD $0x4e040ca2 // dup v2.4s, w5
-	MOVD rules+48(FP), R5
-	FMOVS 0(R5), F6
-	WORD $0x4e0404c6 // dup v6.4s, v6.s[0]
-	FMOVS 4(R5), F7
-	WORD $0x4e0404e7 // dup v7.4s, v7.s[0]
-	FMOVS 8(R5), F8
-	WORD $0x4e040508 // dup v8.4s, v8.s[0]
-	FMOVS 12(R5), F9
-	WORD $0x4e040529 // dup v9.4s, v9.s[0]
-	FMOVS 16(R5), F10
-	WORD $0x4e04054a // dup v10.4s, v10.s[0]
-	FMOVS 20(R5), F11
-	WORD $0x4e04056b // dup v11.4s, v11.s[0]
-	FMOVS 24(R5), F12
-	WORD $0x4e04058c // dup v12.4s, v12.s[0]
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	WORD $0x6ea88468 // sub v8.4s, v3.4s, v8.4s
-	WORD $0x6eaa846a // sub v10.4s, v3.4s, v10.4s
 	MOVD sqErr+64(FP), R5
 	MOVD sq+72(FP), R6
 	MOVD maxAbs+80(FP), R7
-	FLDPQ 0(R5), (F13, F14)
-	FLDPQ 0(R6), (F17, F18)
-	FLDPQ 32(R5), (F15, F16)
-	FLDPQ 32(R6), (F19, F20)
-	FMOVS (R7), F21
+	FLDPQ 0(R5), (F0, F1)
+	FLDPQ 0(R6), (F4, F5)
+	FLDPQ 32(R5), (F2, F3)
+	FLDPQ 32(R6), (F6, F7)
+	FMOVS (R7), F8
+	FMOVS factor+24(FP), F11
+	WORD $0x4e04056b // dup v11.4s, v11.s[0]
+	MOVD $0x7f800000, R5
+	WORD $0x4e040cac // dup v12.4s, w5
+	MOVD $0x80000000, R5
+	WORD $0x4e040cad // dup v13.4s, w5
+	MOVD rules+48(FP), R5
+	FMOVS 0(R5), F17
+	WORD $0x4e040631 // dup v17.4s, v17.s[0]
+	FMOVS 4(R5), F18
+	WORD $0x4e040652 // dup v18.4s, v18.s[0]
+	FMOVS 8(R5), F19
+	WORD $0x4e040673 // dup v19.4s, v19.s[0]
+	FMOVS 12(R5), F20
+	WORD $0x4e040694 // dup v20.4s, v20.s[0]
+	FMOVS 16(R5), F21
+	WORD $0x4e0406b5 // dup v21.4s, v21.s[0]
+	FMOVS 20(R5), F22
+	WORD $0x4e0406d6 // dup v22.4s, v22.s[0]
+	FMOVS 24(R5), F23
+	WORD $0x4e0406f7 // dup v23.4s, v23.s[0]
+	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
+	WORD $0x6eb385d3 // sub v19.4s, v14.4s, v19.4s
+	WORD $0x6eb585d5 // sub v21.4s, v14.4s, v21.4s
 	MOVD typ+56(FP), R7
 	CMP $0, R7
 	BNE NotFloat32
@@ -2926,80 +2926,80 @@ Float32Row:
 Float32:
 	FMOVQ.P 16(R1), F25
 	FMOVQ.P 16(R5), F27
-	WORD $0x6e20df7b // fmul v27.4s, v27.4s, v0.4s
+	WORD $0x6e2bdf7b // fmul v27.4s, v27.4s, v11.4s
 	WORD $0x4eb91f3a // orr v26.16b, v25.16b, v25.16b
-	WORD $0x4e2bd745 // fadd v5.4s, v26.4s, v11.4s
-	WORD $0x4e221ca5 // and v5.16b, v5.16b, v2.16b
+	WORD $0x4e36d750 // fadd v16.4s, v26.4s, v22.4s
+	WORD $0x4e2d1e10 // and v16.16b, v16.16b, v13.16b
 	WORD $0x6e3bff5a // fdiv v26.4s, v26.4s, v27.4s
 	WORD $0x4ea0fb5a // fabs v26.4s, v26.4s
-	WORD $0x6ea76f5a // umin v26.4s, v26.4s, v7.4s
-	WORD $0x4e211f43 // and v3.16b, v26.16b, v1.16b
-	WORD $0x6ea66463 // umax v3.4s, v3.4s, v6.4s
-	WORD $0x4ea98464 // add v4.4s, v3.4s, v9.4s
-	WORD $0x4e24d75a // fadd v26.4s, v26.4s, v4.4s
-	WORD $0x6ea68463 // sub v3.4s, v3.4s, v6.4s
-	WORD $0x6ea84463 // ushl v3.4s, v3.4s, v8.4s
-	WORD $0x4eba8463 // add v3.4s, v3.4s, v26.4s
-	WORD $0x6ea48463 // sub v3.4s, v3.4s, v4.4s
-	WORD $0x4ea4d75a // fsub v26.4s, v26.4s, v4.4s
-	WORD $0x4ea51f5a // orr v26.16b, v26.16b, v5.16b
-	WORD $0x6eaa44a5 // ushl v5.4s, v5.4s, v10.4s
-	WORD $0x6eac8c64 // cmeq v4.4s, v3.4s, v12.4s
-	WORD $0x4e641ca5 // bic v5.16b, v5.16b, v4.16b
-	WORD $0x4ea51c63 // orr v3.16b, v3.16b, v5.16b
-	WORD $0x4e431863 // uzp1 v3.8h, v3.8h, v3.8h
-	WORD $0x4e031863 // uzp1 v3.16b, v3.16b, v3.16b
-	FMOVS.P F3, 4(R0)
+	WORD $0x6eb26f5a // umin v26.4s, v26.4s, v18.4s
+	WORD $0x4e2c1f4e // and v14.16b, v26.16b, v12.16b
+	WORD $0x6eb165ce // umax v14.4s, v14.4s, v17.4s
+	WORD $0x4eb485cf // add v15.4s, v14.4s, v20.4s
+	WORD $0x4e2fd75a // fadd v26.4s, v26.4s, v15.4s
+	WORD $0x6eb185ce // sub v14.4s, v14.4s, v17.4s
+	WORD $0x6eb345ce // ushl v14.4s, v14.4s, v19.4s
+	WORD $0x4eba85ce // add v14.4s, v14.4s, v26.4s
+	WORD $0x6eaf85ce // sub v14.4s, v14.4s, v15.4s
+	WORD $0x4eafd75a // fsub v26.4s, v26.4s, v15.4s
+	WORD $0x4eb01f5a // orr v26.16b, v26.16b, v16.16b
+	WORD $0x6eb54610 // ushl v16.4s, v16.4s, v21.4s
+	WORD $0x6eb78dcf // cmeq v15.4s, v14.4s, v23.4s
+	WORD $0x4e6f1e10 // bic v16.16b, v16.16b, v15.16b
+	WORD $0x4eb01dce // orr v14.16b, v14.16b, v16.16b
+	WORD $0x4e4e19ce // uzp1 v14.8h, v14.8h, v14.8h
+	WORD $0x4e0e19ce // uzp1 v14.16b, v14.16b, v14.16b
+	FMOVS.P F14, 4(R0)
 	WORD $0x6e3bdf5a // fmul v26.4s, v26.4s, v27.4s
 	WORD $0x4ebad73a // fsub v26.4s, v25.4s, v26.4s
-	WORD $0x0e617b56 // fcvtl v22.2d, v26.2s
-	WORD $0x4e617b57 // fcvtl2 v23.2d, v26.4s
-	WORD $0x4e76cecd // fmla v13.2d, v22.2d, v22.2d
-	WORD $0x4e77ceee // fmla v14.2d, v23.2d, v23.2d
-	WORD $0x0e617b36 // fcvtl v22.2d, v25.2s
-	WORD $0x4e617b37 // fcvtl2 v23.2d, v25.4s
-	WORD $0x4e76ced1 // fmla v17.2d, v22.2d, v22.2d
-	WORD $0x4e77cef2 // fmla v18.2d, v23.2d, v23.2d
+	WORD $0x0e617b49 // fcvtl v9.2d, v26.2s
+	WORD $0x4e617b4a // fcvtl2 v10.2d, v26.4s
+	WORD $0x4e69cd20 // fmla v0.2d, v9.2d, v9.2d
+	WORD $0x4e6acd41 // fmla v1.2d, v10.2d, v10.2d
+	WORD $0x0e617b29 // fcvtl v9.2d, v25.2s
+	WORD $0x4e617b2a // fcvtl2 v10.2d, v25.4s
+	WORD $0x4e69cd24 // fmla v4.2d, v9.2d, v9.2d
+	WORD $0x4e6acd45 // fmla v5.2d, v10.2d, v10.2d
 	WORD $0x4ea0fb5a // fabs v26.4s, v26.4s
-	WORD $0x6eba66b5 // umax v21.4s, v21.4s, v26.4s
+	WORD $0x6eba6508 // umax v8.4s, v8.4s, v26.4s
 	FMOVQ.P 16(R1), F25
 	FMOVQ.P 16(R5), F27
-	WORD $0x6e20df7b // fmul v27.4s, v27.4s, v0.4s
+	WORD $0x6e2bdf7b // fmul v27.4s, v27.4s, v11.4s
 	WORD $0x4eb91f3a // orr v26.16b, v25.16b, v25.16b
-	WORD $0x4e2bd745 // fadd v5.4s, v26.4s, v11.4s
-	WORD $0x4e221ca5 // and v5.16b, v5.16b, v2.16b
+	WORD $0x4e36d750 // fadd v16.4s, v26.4s, v22.4s
+	WORD $0x4e2d1e10 // and v16.16b, v16.16b, v13.16b
 	WORD $0x6e3bff5a // fdiv v26.4s, v26.4s, v27.4s
 	WORD $0x4ea0fb5a // fabs v26.4s, v26.4s
-	WORD $0x6ea76f5a // umin v26.4s, v26.4s, v7.4s
-	WORD $0x4e211f43 // and v3.16b, v26.16b, v1.16b
-	WORD $0x6ea66463 // umax v3.4s, v3.4s, v6.4s
-	WORD $0x4ea98464 // add v4.4s, v3.4s, v9.4s
-	WORD $0x4e24d75a // fadd v26.4s, v26.4s, v4.4s
-	WORD $0x6ea68463 // sub v3.4s, v3.4s, v6.4s
-	WORD $0x6ea84463 // ushl v3.4s, v3.4s, v8.4s
-	WORD $0x4eba8463 // add v3.4s, v3.4s, v26.4s
-	WORD $0x6ea48463 // sub v3.4s, v3.4s, v4.4s
-	WORD $0x4ea4d75a // fsub v26.4s, v26.4s, v4.4s
-	WORD $0x4ea51f5a // orr v26.16b, v26.16b, v5.16b
-	WORD $0x6eaa44a5 // ushl v5.4s, v5.4s, v10.4s
-	WORD $0x6eac8c64 // cmeq v4.4s, v3.4s, v12.4s
-	WORD $0x4e641ca5 // bic v5.16b, v5.16b, v4.16b
-	WORD $0x4ea51c63 // orr v3.16b, v3.16b, v5.16b
-	WORD $0x4e431863 // uzp1 v3.8h, v3.8h, v3.8h
-	WORD $0x4e031863 // uzp1 v3.16b, v3.16b, v3.16b
-	FMOVS.P F3, 4(R0)
+	WORD $0x6eb26f5a // umin v26.4s, v26.4s, v18.4s
+	WORD $0x4e2c1f4e // and v14.16b, v26.16b, v12.16b
+	WORD $0x6eb165ce // umax v14.4s, v14.4s, v17.4s
+	WORD $0x4eb485cf // add v15.4s, v14.4s, v20.4s
+	WORD $0x4e2fd75a // fadd v26.4s, v26.4s, v15.4s
+	WORD $0x6eb185ce // sub v14.4s, v14.4s, v17.4s
+	WORD $0x6eb345ce // ushl v14.4s, v14.4s, v19.4s
+	WORD $0x4eba85ce // add v14.4s, v14.4s, v26.4s
+	WORD $0x6eaf85ce // sub v14.4s, v14.4s, v15.4s
+	WORD $0x4eafd75a // fsub v26.4s, v26.4s, v15.4s
+	WORD $0x4eb01f5a // orr v26.16b, v26.16b, v16.16b
+	WORD $0x6eb54610 // ushl v16.4s, v16.4s, v21.4s
+	WORD $0x6eb78dcf // cmeq v15.4s, v14.4s, v23.4s
+	WORD $0x4e6f1e10 // bic v16.16b, v16.16b, v15.16b
+	WORD $0x4eb01dce // orr v14.16b, v14.16b, v16.16b
+	WORD $0x4e4e19ce // uzp1 v14.8h, v14.8h, v14.8h
+	WORD $0x4e0e19ce // uzp1 v14.16b, v14.16b, v14.16b
+	FMOVS.P F14, 4(R0)
 	WORD $0x6e3bdf5a // fmul v26.4s, v26.4s, v27.4s
 	WORD $0x4ebad73a // fsub v26.4s, v25.4s, v26.4s
-	WORD $0x0e617b56 // fcvtl v22.2d, v26.2s
-	WORD $0x4e617b57 // fcvtl2 v23.2d, v26.4s
-	WORD $0x4e76cecf // fmla v15.2d, v22.2d, v22.2d
-	WORD $0x4e77cef0 // fmla v16.2d, v23.2d, v23.2d
-	WORD $0x0e617b36 // fcvtl v22.2d, v25.2s
-	WORD $0x4e617b37 // fcvtl2 v23.2d, v25.4s
-	WORD $0x4e76ced3 // fmla v19.2d, v22.2d, v22.2d
-	WORD $0x4e77cef4 // fmla v20.2d, v23.2d, v23.2d
+	WORD $0x0e617b49 // fcvtl v9.2d, v26.2s
+	WORD $0x4e617b4a // fcvtl2 v10.2d, v26.4s
+	WORD $0x4e69cd22 // fmla v2.2d, v9.2d, v9.2d
+	WORD $0x4e6acd43 // fmla v3.2d, v10.2d, v10.2d
+	WORD $0x0e617b29 // fcvtl v9.2d, v25.2s
+	WORD $0x4e617b2a // fcvtl2 v10.2d, v25.4s
+	WORD $0x4e69cd26 // fmla v6.2d, v9.2d, v9.2d
+	WORD $0x4e6acd47 // fmla v7.2d, v10.2d, v10.2d
 	WORD $0x4ea0fb5a // fabs v26.4s, v26.4s
-	WORD $0x6eba66b5 // umax v21.4s, v21.4s, v26.4s
+	WORD $0x6eba6508 // umax v8.4s, v8.4s, v26.4s
 	SUBS $8, R6
 	BNE Float32
 	SUBS $1, R4
@@ -3007,12 +3007,12 @@ Float32:
 	MOVD sqErr+64(FP), R8
 	MOVD sq+72(FP), R9
 	MOVD maxAbs+80(FP), R10
-	FSTPQ (F13, F14), 0(R8)
-	FSTPQ (F17, F18), 0(R9)
-	FSTPQ (F15, F16), 32(R8)
-	FSTPQ (F19, F20), 32(R9)
-	WORD $0x6eb0aab5 // umaxv s21, v21.4s
-	FMOVS F21, (R10)
+	FSTPQ (F0, F1), 0(R8)
+	FSTPQ (F4, F5), 0(R9)
+	FSTPQ (F2, F3), 32(R8)
+	FSTPQ (F6, F7), 32(R9)
+	WORD $0x6eb0a908 // umaxv s8, v8.4s
+	FMOVS F8, (R10)
 	RET
 
 NotFloat32:
@@ -3032,30 +3032,30 @@ Float16Row:
 Float16:
 	FMOVQ.P 16(R1), F28
 	FMOVQ.P 16(R5), F30
-	WORD $0x6e20dfde // fmul v30.4s, v30.4s, v0.4s
+	WORD $0x6e2bdfde // fmul v30.4s, v30.4s, v11.4s
 	WORD $0x4ebc1f9d // orr v29.16b, v28.16b, v28.16b
-	WORD $0x4e2bd7a5 // fadd v5.4s, v29.4s, v11.4s
-	WORD $0x4e221ca5 // and v5.16b, v5.16b, v2.16b
+	WORD $0x4e36d7b0 // fadd v16.4s, v29.4s, v22.4s
+	WORD $0x4e2d1e10 // and v16.16b, v16.16b, v13.16b
 	WORD $0x6e3effbd // fdiv v29.4s, v29.4s, v30.4s
 	WORD $0x4ea0fbbd // fabs v29.4s, v29.4s
-	WORD $0x6ea76fbd // umin v29.4s, v29.4s, v7.4s
-	WORD $0x4e211fa3 // and v3.16b, v29.16b, v1.16b
-	WORD $0x6ea66463 // umax v3.4s, v3.4s, v6.4s
-	WORD $0x4ea98464 // add v4.4s, v3.4s, v9.4s
-	WORD $0x4e24d7bd // fadd v29.4s, v29.4s, v4.4s
-	WORD $0x6ea68463 // sub v3.4s, v3.4s, v6.4s
-	WORD $0x6ea84463 // ushl v3.4s, v3.4s, v8.4s
-	WORD $0x4ebd8463 // add v3.4s, v3.4s, v29.4s
-	WORD $0x6ea48463 // sub v3.4s, v3.4s, v4.4s
-	WORD $0x4ea4d7bd // fsub v29.4s, v29.4s, v4.4s
-	WORD $0x4ea51fbd // orr v29.16b, v29.16b, v5.16b
-	WORD $0x6eaa44a5 // ushl v5.4s, v5.4s, v10.4s
-	WORD $0x6eac8c64 // cmeq v4.4s, v3.4s, v12.4s
-	WORD $0x4e641ca5 // bic v5.16b, v5.16b, v4.16b
-	WORD $0x4ea51c63 // orr v3.16b, v3.16b, v5.16b
-	WORD $0x4e431863 // uzp1 v3.8h, v3.8h, v3.8h
-	WORD $0x4e031863 // uzp1 v3.16b, v3.16b, v3.16b
-	FMOVS.P F3, 4(R0)
+	WORD $0x6eb26fbd // umin v29.4s, v29.4s, v18.4s
+	WORD $0x4e2c1fae // and v14.16b, v29.16b, v12.16b
+	WORD $0x6eb165ce // umax v14.4s, v14.4s, v17.4s
+	WORD $0x4eb485cf // add v15.4s, v14.4s, v20.4s
+	WORD $0x4e2fd7bd // fadd v29.4s, v29.4s, v15.4s
+	WORD $0x6eb185ce // sub v14.4s, v14.4s, v17.4s
+	WORD $0x6eb345ce // ushl v14.4s, v14.4s, v19.4s
+	WORD $0x4ebd85ce // add v14.4s, v14.4s, v29.4s
+	WORD $0x6eaf85ce // sub v14.4s, v14.4s, v15.4s
+	WORD $0x4eafd7bd // fsub v29.4s, v29.4s, v15.4s
+	WORD $0x4eb01fbd // orr v29.16b, v29.16b, v16.16b
+	WORD $0x6eb54610 // ushl v16.4s, v16.4s, v21.4s
+	WORD $0x6eb78dcf // cmeq v15.4s, v14.4s, v23.4s
+	WORD $0x4e6f1e10 // bic v16.16b, v16.16b, v15.16b
+	WORD $0x4eb01dce // orr v14.16b, v14.16b, v16.16b
+	WORD $0x4e4e19ce // uzp1 v14.8h, v14.8h, v14.8h
+	WORD $0x4e0e19ce // uzp1 v14.16b, v14.16b, v14.16b
+	FMOVS.P F14, 4(R0)
 	WORD $0x6e3edfbd // fmul v29.4s, v29.4s, v30.4s
 	WORD $0x4e391fb8 // and v24.16b, v29.16b, v25.16b
 	WORD $0x4eba6718 // smax v24.4s, v24.4s, v26.4s
@@ -3063,42 +3063,42 @@ Float16:
 	WORD $0x4e38d7bd // fadd v29.4s, v29.4s, v24.4s
 	WORD $0x4eb8d7bd // fsub v29.4s, v29.4s, v24.4s
 	WORD $0x4ebdd79d // fsub v29.4s, v28.4s, v29.4s
-	WORD $0x0e617bb6 // fcvtl v22.2d, v29.2s
-	WORD $0x4e617bb7 // fcvtl2 v23.2d, v29.4s
-	WORD $0x4e76cecd // fmla v13.2d, v22.2d, v22.2d
-	WORD $0x4e77ceee // fmla v14.2d, v23.2d, v23.2d
-	WORD $0x0e617b96 // fcvtl v22.2d, v28.2s
-	WORD $0x4e617b97 // fcvtl2 v23.2d, v28.4s
-	WORD $0x4e76ced1 // fmla v17.2d, v22.2d, v22.2d
-	WORD $0x4e77cef2 // fmla v18.2d, v23.2d, v23.2d
+	WORD $0x0e617ba9 // fcvtl v9.2d, v29.2s
+	WORD $0x4e617baa // fcvtl2 v10.2d, v29.4s
+	WORD $0x4e69cd20 // fmla v0.2d, v9.2d, v9.2d
+	WORD $0x4e6acd41 // fmla v1.2d, v10.2d, v10.2d
+	WORD $0x0e617b89 // fcvtl v9.2d, v28.2s
+	WORD $0x4e617b8a // fcvtl2 v10.2d, v28.4s
+	WORD $0x4e69cd24 // fmla v4.2d, v9.2d, v9.2d
+	WORD $0x4e6acd45 // fmla v5.2d, v10.2d, v10.2d
 	WORD $0x4ea0fbbd // fabs v29.4s, v29.4s
-	WORD $0x6ebd66b5 // umax v21.4s, v21.4s, v29.4s
+	WORD $0x6ebd6508 // umax v8.4s, v8.4s, v29.4s
 	FMOVQ.P 16(R1), F28
 	FMOVQ.P 16(R5), F30
-	WORD $0x6e20dfde // fmul v30.4s, v30.4s, v0.4s
+	WORD $0x6e2bdfde // fmul v30.4s, v30.4s, v11.4s
 	WORD $0x4ebc1f9d // orr v29.16b, v28.16b, v28.16b
-	WORD $0x4e2bd7a5 // fadd v5.4s, v29.4s, v11.4s
-	WORD $0x4e221ca5 // and v5.16b, v5.16b, v2.16b
+	WORD $0x4e36d7b0 // fadd v16.4s, v29.4s, v22.4s
+	WORD $0x4e2d1e10 // and v16.16b, v16.16b, v13.16b
 	WORD $0x6e3effbd // fdiv v29.4s, v29.4s, v30.4s
 	WORD $0x4ea0fbbd // fabs v29.4s, v29.4s
-	WORD $0x6ea76fbd // umin v29.4s, v29.4s, v7.4s
-	WORD $0x4e211fa3 // and v3.16b, v29.16b, v1.16b
-	WORD $0x6ea66463 // umax v3.4s, v3.4s, v6.4s
-	WORD $0x4ea98464 // add v4.4s, v3.4s, v9.4s
-	WORD $0x4e24d7bd // fadd v29.4s, v29.4s, v4.4s
-	WORD $0x6ea68463 // sub v3.4s, v3.4s, v6.4s
-	WORD $0x6ea84463 // ushl v3.4s, v3.4s, v8.4s
-	WORD $0x4ebd8463 // add v3.4s, v3.4s, v29.4s
-	WORD $0x6ea48463 // sub v3.4s, v3.4s, v4.4s
-	WORD $0x4ea4d7bd // fsub v29.4s, v29.4s, v4.4s
-	WORD $0x4ea51fbd // orr v29.16b, v29.16b, v5.16b
-	WORD $0x6eaa44a5 // ushl v5.4s, v5.4s, v10.4s
-	WORD $0x6eac8c64 // cmeq v4.4s, v3.4s, v12.4s
-	WORD $0x4e641ca5 // bic v5.16b, v5.16b, v4.16b
-	WORD $0x4ea51c63 // orr v3.16b, v3.16b, v5.16b
-	WORD $0x4e431863 // uzp1 v3.8h, v3.8h, v3.8h
-	WORD $0x4e031863 // uzp1 v3.16b, v3.16b, v3.16b
-	FMOVS.P F3, 4(R0)
+	WORD $0x6eb26fbd // umin v29.4s, v29.4s, v18.4s
+	WORD $0x4e2c1fae // and v14.16b, v29.16b, v12.16b
+	WORD $0x6eb165ce // umax v14.4s, v14.4s, v17.4s
+	WORD $0x4eb485cf // add v15.4s, v14.4s, v20.4s
+	WORD $0x4e2fd7bd // fadd v29.4s, v29.4s, v15.4s
+	WORD $0x6eb185ce // sub v14.4s, v14.4s, v17.4s
+	WORD $0x6eb345ce // ushl v14.4s, v14.4s, v19.4s
+	WORD $0x4ebd85ce // add v14.4s, v14.4s, v29.4s
+	WORD $0x6eaf85ce // sub v14.4s, v14.4s, v15.4s
+	WORD $0x4eafd7bd // fsub v29.4s, v29.4s, v15.4s
+	WORD $0x4eb01fbd // orr v29.16b, v29.16b, v16.16b
+	WORD $0x6eb54610 // ushl v16.4s, v16.4s, v21.4s
+	WORD $0x6eb78dcf // cmeq v15.4s, v14.4s, v23.4s
+	WORD $0x4e6f1e10 // bic v16.16b, v16.16b, v15.16b
+	WORD $0x4eb01dce // orr v14.16b, v14.16b, v16.16b
+	WORD $0x4e4e19ce // uzp1 v14.8h, v14.8h, v14.8h
+	WORD $0x4e0e19ce // uzp1 v14.16b, v14.16b, v14.16b
+	FMOVS.P F14, 4(R0)
 	WORD $0x6e3edfbd // fmul v29.4s, v29.4s, v30.4s
 	WORD $0x4e391fb8 // and v24.16b, v29.16b, v25.16b
 	WORD $0x4eba6718 // smax v24.4s, v24.4s, v26.4s
@@ -3106,16 +3106,16 @@ Float16:
 	WORD $0x4e38d7bd // fadd v29.4s, v29.4s, v24.4s
 	WORD $0x4eb8d7bd // fsub v29.4s, v29.4s, v24.4s
 	WORD $0x4ebdd79d // fsub v29.4s, v28.4s, v29.4s
-	WORD $0x0e617bb6 // fcvtl v22.2d, v29.2s
-	WORD $0x4e617bb7 // fcvtl2 v23.2d, v29.4s
-	WORD $0x4e76cecf // fmla v15.2d, v22.2d, v22.2d
-	WORD $0x4e77cef0 // fmla v16.2d, v23.2d, v23.2d
-	WORD $0x0e617b96 // fcvtl v22.2d, v28.2s
-	WORD $0x4e617b97 // fcvtl2 v23.2d, v28.4s
-	WORD $0x4e76ced3 // fmla v19.2d, v22.2d, v22.2d
-	WORD $0x4e77cef4 // fmla v20.2d, v23.2d, v23.2d
+	WORD $0x0e617ba9 // fcvtl v9.2d, v29.2s
+	WORD $0x4e617baa // fcvtl2 v10.2d, v29.4s
+	WORD $0x4e69cd22 // fmla v2.2d, v9.2d, v9.2d
+	WORD $0x4e6acd43 // fmla v3.2d, v10.2d, v10.2d
+	WORD $0x0e617b89 // fcvtl v9.2d, v28.2s
+	WORD $0x4e617b8a // fcvtl2 v10.2d, v28.4s
+	WORD $0x4e69cd26 // fmla v6.2d, v9.2d, v9.2d
+	WORD $0x4e6acd47 // fmla v7.2d, v10.2d, v10.2d
 	WORD $0x4ea0fbbd // fabs v29.4s, v29.4s
-	WORD $0x6ebd66b5 // umax v21.4s, v21.4s, v29.4s
+	WORD $0x6ebd6508 // umax v8.4s, v8.4s, v29.4s
 	SUBS $8, R6
 	BNE Float16
 	SUBS $1, R4
@@ -3123,12 +3123,12 @@ Float16:
 	MOVD sqErr+64(FP), R8
 	MOVD sq+72(FP), R9
 	MOVD maxAbs+80(FP), R10
-	FSTPQ (F13, F14), 0(R8)
-	FSTPQ (F17, F18), 0(R9)
-	FSTPQ (F15, F16), 32(R8)
-	FSTPQ (F19, F20), 32(R9)
-	WORD $0x6eb0aab5 // umaxv s21, v21.4s
-	FMOVS F21, (R10)
+	FSTPQ (F0, F1), 0(R8)
+	FSTPQ (F4, F5), 0(R9)
+	FSTPQ (F2, F3), 32(R8)
+	FSTPQ (F6, F7), 32(R9)
+	WORD $0x6eb0a908 // umaxv s8, v8.4s
+	FMOVS F8, (R10)
 	RET
 
 NotFloat16:
@@ -3146,30 +3146,30 @@ BFloat16Row:
 BFloat16:
 	FMOVQ.P 16(R1), F28
 	FMOVQ.P 16(R5), F30
-	WORD $0x6e20dfde // fmul v30.4s, v30.4s, v0.4s
+	WORD $0x6e2bdfde // fmul v30.4s, v30.4s, v11.4s
 	WORD $0x4ebc1f9d // orr v29.16b, v28.16b, v28.16b
-	WORD $0x4e2bd7a5 // fadd v5.4s, v29.4s, v11.4s
-	WORD $0x4e221ca5 // and v5.16b, v5.16b, v2.16b
+	WORD $0x4e36d7b0 // fadd v16.4s, v29.4s, v22.4s
+	WORD $0x4e2d1e10 // and v16.16b, v16.16b, v13.16b
 	WORD $0x6e3effbd // fdiv v29.4s, v29.4s, v30.4s
 	WORD $0x4ea0fbbd // fabs v29.4s, v29.4s
-	WORD $0x6ea76fbd // umin v29.4s, v29.4s, v7.4s
-	WORD $0x4e211fa3 // and v3.16b, v29.16b, v1.16b
-	WORD $0x6ea66463 // umax v3.4s, v3.4s, v6.4s
-	WORD $0x4ea98464 // add v4.4s, v3.4s, v9.4s
-	WORD $0x4e24d7bd // fadd v29.4s, v29.4s, v4.4s
-	WORD $0x6ea68463 // sub v3.4s, v3.4s, v6.4s
-	WORD $0x6ea84463 // ushl v3.4s, v3.4s, v8.4s
-	WORD $0x4ebd8463 // add v3.4s, v3.4s, v29.4s
-	WORD $0x6ea48463 // sub v3.4s, v3.4s, v4.4s
-	WORD $0x4ea4d7bd // fsub v29.4s, v29.4s, v4.4s
-	WORD $0x4ea51fbd // orr v29.16b, v29.16b, v5.16b
-	WORD $0x6eaa44a5 // ushl v5.4s, v5.4s, v10.4s
-	WORD $0x6eac8c64 // cmeq v4.4s, v3.4s, v12.4s
-	WORD $0x4e641ca5 // bic v5.16b, v5.16b, v4.16b
-	WORD $0x4ea51c63 // orr v3.16b, v3.16b, v5.16b
-	WORD $0x4e431863 // uzp1 v3.8h, v3.8h, v3.8h
-	WORD $0x4e031863 // uzp1 v3.16b, v3.16b, v3.16b
-	FMOVS.P F3, 4(R0)
+	WORD $0x6eb26fbd // umin v29.4s, v29.4s, v18.4s
+	WORD $0x4e2c1fae // and v14.16b, v29.16b, v12.16b
+	WORD $0x6eb165ce // umax v14.4s, v14.4s, v17.4s
+	WORD $0x4eb485cf // add v15.4s, v14.4s, v20.4s
+	WORD $0x4e2fd7bd // fadd v29.4s, v29.4s, v15.4s
+	WORD $0x6eb185ce // sub v14.4s, v14.4s, v17.4s
+	WORD $0x6eb345ce // ushl v14.4s, v14.4s, v19.4s
+	WORD $0x4ebd85ce // add v14.4s, v14.4s, v29.4s
+	WORD $0x6eaf85ce // sub v14.4s, v14.4s, v15.4s
+	WORD $0x4eafd7bd // fsub v29.4s, v29.4s, v15.4s
+	WORD $0x4eb01fbd // orr v29.16b, v29.16b, v16.16b
+	WORD $0x6eb54610 // ushl v16.4s, v16.4s, v21.4s
+	WORD $0x6eb78dcf // cmeq v15.4s, v14.4s, v23.4s
+	WORD $0x4e6f1e10 // bic v16.16b, v16.16b, v15.16b
+	WORD $0x4eb01dce // orr v14.16b, v14.16b, v16.16b
+	WORD $0x4e4e19ce // uzp1 v14.8h, v14.8h, v14.8h
+	WORD $0x4e0e19ce // uzp1 v14.16b, v14.16b, v14.16b
+	FMOVS.P F14, 4(R0)
 	WORD $0x6e3edfbd // fmul v29.4s, v29.4s, v30.4s
 	WORD $0x6f3007b8 // ushr v24.4s, v29.4s, #16
 	WORD $0x4e391f18 // and v24.16b, v24.16b, v25.16b
@@ -3177,42 +3177,42 @@ BFloat16:
 	WORD $0x4eb887bd // add v29.4s, v29.4s, v24.4s
 	WORD $0x4e7b1fbd // bic v29.16b, v29.16b, v27.16b
 	WORD $0x4ebdd79d // fsub v29.4s, v28.4s, v29.4s
-	WORD $0x0e617bb6 // fcvtl v22.2d, v29.2s
-	WORD $0x4e617bb7 // fcvtl2 v23.2d, v29.4s
-	WORD $0x4e76cecd // fmla v13.2d, v22.2d, v22.2d
-	WORD $0x4e77ceee // fmla v14.2d, v23.2d, v23.2d
-	WORD $0x0e617b96 // fcvtl v22.2d, v28.2s
-	WORD $0x4e617b97 // fcvtl2 v23.2d, v28.4s
-	WORD $0x4e76ced1 // fmla v17.2d, v22.2d, v22.2d
-	WORD $0x4e77cef2 // fmla v18.2d, v23.2d, v23.2d
+	WORD $0x0e617ba9 // fcvtl v9.2d, v29.2s
+	WORD $0x4e617baa // fcvtl2 v10.2d, v29.4s
+	WORD $0x4e69cd20 // fmla v0.2d, v9.2d, v9.2d
+	WORD $0x4e6acd41 // fmla v1.2d, v10.2d, v10.2d
+	WORD $0x0e617b89 // fcvtl v9.2d, v28.2s
+	WORD $0x4e617b8a // fcvtl2 v10.2d, v28.4s
+	WORD $0x4e69cd24 // fmla v4.2d, v9.2d, v9.2d
+	WORD $0x4e6acd45 // fmla v5.2d, v10.2d, v10.2d
 	WORD $0x4ea0fbbd // fabs v29.4s, v29.4s
-	WORD $0x6ebd66b5 // umax v21.4s, v21.4s, v29.4s
+	WORD $0x6ebd6508 // umax v8.4s, v8.4s, v29.4s
 	FMOVQ.P 16(R1), F28
 	FMOVQ.P 16(R5), F30
-	WORD $0x6e20dfde // fmul v30.4s, v30.4s, v0.4s
+	WORD $0x6e2bdfde // fmul v30.4s, v30.4s, v11.4s
 	WORD $0x4ebc1f9d // orr v29.16b, v28.16b, v28.16b
-	WORD $0x4e2bd7a5 // fadd v5.4s, v29.4s, v11.4s
-	WORD $0x4e221ca5 // and v5.16b, v5.16b, v2.16b
+	WORD $0x4e36d7b0 // fadd v16.4s, v29.4s, v22.4s
+	WORD $0x4e2d1e10 // and v16.16b, v16.16b, v13.16b
 	WORD $0x6e3effbd // fdiv v29.4s, v29.4s, v30.4s
 	WORD $0x4ea0fbbd // fabs v29.4s, v29.4s
-	WORD $0x6ea76fbd // umin v29.4s, v29.4s, v7.4s
-	WORD $0x4e211fa3 // and v3.16b, v29.16b, v1.16b
-	WORD $0x6ea66463 // umax v3.4s, v3.4s, v6.4s
-	WORD $0x4ea98464 // add v4.4s, v3.4s, v9.4s
-	WORD $0x4e24d7bd // fadd v29.4s, v29.4s, v4.4s
-	WORD $0x6ea68463 // sub v3.4s, v3.4s, v6.4s
-	WORD $0x6ea84463 // ushl v3.4s, v3.4s, v8.4s
-	WORD $0x4ebd8463 // add v3.4s, v3.4s, v29.4s
-	WORD $0x6ea48463 // sub v3.4s, v3.4s, v4.4s
-	WORD $0x4ea4d7bd // fsub v29.4s, v29.4s, v4.4s
-	WORD $0x4ea51fbd // orr v29.16b, v29.16b, v5.16b
-	WORD $0x6eaa44a5 // ushl v5.4s, v5.4s, v10.4s
-	WORD $0x6eac8c64 // cmeq v4.4s, v3.4s, v12.4s
-	WORD $0x4e641ca5 // bic v5.16b, v5.16b, v4.16b
-	WORD $0x4ea51c63 // orr v3.16b, v3.16b, v5.16b
-	WORD $0x4e431863 // uzp1 v3.8h, v3.8h, v3.8h
-	WORD $0x4e031863 // uzp1 v3.16b, v3.16b, v3.16b
-	FMOVS.P F3, 4(R0)
+	WORD $0x6eb26fbd // umin v29.4s, v29.4s, v18.4s
+	WORD $0x4e2c1fae // and v14.16b, v29.16b, v12.16b
+	WORD $0x6eb165ce // umax v14.4s, v14.4s, v17.4s
+	WORD $0x4eb485cf // add v15.4s, v14.4s, v20.4s
+	WORD $0x4e2fd7bd // fadd v29.4s, v29.4s, v15.4s
+	WORD $0x6eb185ce // sub v14.4s, v14.4s, v17.4s
+	WORD $0x6eb345ce // ushl v14.4s, v14.4s, v19.4s
+	WORD $0x4ebd85ce // add v14.4s, v14.4s, v29.4s
+	WORD $0x6eaf85ce // sub v14.4s, v14.4s, v15.4s
+	WORD $0x4eafd7bd // fsub v29.4s, v29.4s, v15.4s
+	WORD $0x4eb01fbd // orr v29.16b, v29.16b, v16.16b
+	WORD $0x6eb54610 // ushl v16.4s, v16.4s, v21.4s
+	WORD $0x6eb78dcf // cmeq v15.4s, v14.4s, v23.4s
+	WORD $0x4e6f1e10 // bic v16.16b, v16.16b, v15.16b
+	WORD $0x4eb01dce // orr v14.16b, v14.16b, v16.16b
+	WORD $0x4e4e19ce // uzp1 v14.8h, v14.8h, v14.8h
+	WORD $0x4e0e19ce // uzp1 v14.16b, v14.16b, v14.16b
+	FMOVS.P F14, 4(R0)
 	WORD $0x6e3edfbd // fmul v29.4s, v29.4s, v30.4s
 	WORD $0x6f3007b8 // ushr v24.4s, v29.4s, #16
 	WORD $0x4e391f18 // and v24.16b, v24.16b, v25.16b
@@ -3220,16 +3220,16 @@ BFloat16:
 	WORD $0x4eb887bd // add v29.4s, v29.4s, v24.4s
 	WORD $0x4e7b1fbd // bic v29.16b, v29.16b, v27.16b
 	WORD $0x4ebdd79d // fsub v29.4s, v28.4s, v29.4s
-	WORD $0x0e617bb6 // fcvtl v22.2d, v29.2s
-	WORD $0x4e617bb7 // fcvtl2 v23.2d, v29.4s
-	WORD $0x4e76cecf // fmla v15.2d, v22.2d, v22.2d
-	WORD $0x4e77cef0 // fmla v16.2d, v23.2d, v23.2d
-	WORD $0x0e617b96 // fcvtl v22.2d, v28.2s
-	WORD $0x4e617b97 // fcvtl2 v23.2d, v28.4s
-	WORD $0x4e76ced3 // fmla v19.2d, v22.2d, v22.2d
-	WORD $0x4e77cef4 // fmla v20.2d, v23.2d, v23.2d
+	WORD $0x0e617ba9 // fcvtl v9.2d, v29.2s
+	WORD $0x4e617baa // fcvtl2 v10.2d, v29.4s
+	WORD $0x4e69cd22 // fmla v2.2d, v9.2d, v9.2d
+	WORD $0x4e6acd43 // fmla v3.2d, v10.2d, v10.2d
+	WORD $0x0e617b89 // fcvtl v9.2d, v28.2s
+	WORD $0x4e617b8a // fcvtl2 v10.2d, v28.4s
+	WORD $0x4e69cd26 // fmla v6.2d, v9.2d, v9.2d
+	WORD $0x4e6acd47 // fmla v7.2d, v10.2d, v10.2d
 	WORD $0x4ea0fbbd // fabs v29.4s, v29.4s
-	WORD $0x6ebd66b5 // umax v21.4s, v21.4s, v29.4s
+	WORD $0x6ebd6508 // umax v8.4s, v8.4s, v29.4s
 	SUBS $8, R6
 	BNE BFloat16
 	SUBS $1, R4
@@ -3237,12 +3237,12 @@ BFloat16:
 	MOVD sqErr+64(FP), R8
 	MOVD sq+72(FP), R9
 	MOVD maxAbs+80(FP), R10
-	FSTPQ (F13, F14), 0(R8)
-	FSTPQ (F17, F18), 0(R9)
-	FSTPQ (F15, F16), 32(R8)
-	FSTPQ (F19, F20), 32(R9)
-	WORD $0x6eb0aab5 // umaxv s21, v21.4s
-	FMOVS F21, (R10)
+	FSTPQ (F0, F1), 0(R8)
+	FSTPQ (F4, F5), 0(R9)
+	FSTPQ (F2, F3), 32(R8)
+	FSTPQ (F6, F7), 32(R9)
+	WORD $0x6eb0a908 // umaxv s8, v8.4s
+	FMOVS F8, (R10)
 	RET
 
 // func tryFloatNEON(e *float64, x *float32, n int, scale *float32, tries int, factor float32, rules *uint32, typ int)
@@ -3252,30 +3252,30 @@ TEXT ·tryFloatNEON(SB), NOSPLIT, $0-64
 	MOVD n+16(FP), R2
 	MOVD scale+24(FP), R3
 	MOVD tries+32(FP), R4
-	FMOVS factor+40(FP), F0
-	WORD $0x4e040400 // dup v0.4s, v0.s[0]
-	MOVD $0x7f800000, R5
-	WORD $0x4e040ca1 // dup v1.4s, w5
-	MOVD $0x80000000, R5
-	WORD $0x4e040ca2 // dup v2.4s, w5
-	MOVD rules+48(FP), R5
-	FMOVS 0(R5), F6
+	FMOVS factor+40(FP), F6
 	WORD $0x4e0404c6 // dup v6.4s, v6.s[0]
-	FMOVS 4(R5), F7
-	WORD $0x4e0404e7 // dup v7.4s, v7.s[0]
-	FMOVS 8(R5), F8
-	WORD $0x4e040508 // dup v8.4s, v8.s[0]
-	FMOVS 12(R5), F9
-	WORD $0x4e040529 // dup v9.4s, v9.s[0]
-	FMOVS 16(R5), F10
-	WORD $0x4e04054a // dup v10.4s, v10.s[0]
-	FMOVS 20(R5), F11
-	WORD $0x4e04056b // dup v11.4s, v11.s[0]
-	FMOVS 24(R5), F12
+	MOVD $0x7f800000, R5
+	WORD $0x4e040ca7 // dup v7.4s, w5
+	MOVD $0x80000000, R5
+	WORD $0x4e040ca8 // dup v8.4s, w5
+	MOVD rules+48(FP), R5
+	FMOVS 0(R5), F12
 	WORD $0x4e04058c // dup v12.4s, v12.s[0]
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	WORD $0x6ea88468 // sub v8.4s, v3.4s, v8.4s
-	WORD $0x6eaa846a // sub v10.4s, v3.4s, v10.4s
+	FMOVS 4(R5), F13
+	WORD $0x4e0405ad // dup v13.4s, v13.s[0]
+	FMOVS 8(R5), F14
+	WORD $0x4e0405ce // dup v14.4s, v14.s[0]
+	FMOVS 12(R5), F15
+	WORD $0x4e0405ef // dup v15.4s, v15.s[0]
+	FMOVS 16(R5), F16
+	WORD $0x4e040610 // dup v16.4s, v16.s[0]
+	FMOVS 20(R5), F17
+	WORD $0x4e040631 // dup v17.4s, v17.s[0]
+	FMOVS 24(R5), F18
+	WORD $0x4e040652 // dup v18.4s, v18.s[0]
+	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
+	WORD $0x6eae852e // sub v14.4s, v9.4s, v14.4s
+	WORD $0x6eb08530 // sub v16.4s, v9.4s, v16.4s
 	MOVD typ+56(FP), R7
 	CMP $0, R7
 	BNE NotFloat32
@@ -3283,60 +3283,60 @@ TEXT ·tryFloatNEON(SB), NOSPLIT, $0-64
 Float32Try:
 	FMOVS.P 4(R3), F22
 	WORD $0x4e0406d6 // dup v22.4s, v22.s[0]
-	WORD $0x6e20ded6 // fmul v22.4s, v22.4s, v0.4s
-	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
-	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
-	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
-	WORD $0x6e301e10 // eor v16.16b, v16.16b, v16.16b
+	WORD $0x6e26ded6 // fmul v22.4s, v22.4s, v6.4s
+	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
+	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
+	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
+	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	MOVD R1, R5
 	MOVD R2, R6
 
 Float32:
 	FMOVQ.P 16(R5), F20
 	WORD $0x4eb41e95 // orr v21.16b, v20.16b, v20.16b
-	WORD $0x4e2bd6a5 // fadd v5.4s, v21.4s, v11.4s
-	WORD $0x4e221ca5 // and v5.16b, v5.16b, v2.16b
+	WORD $0x4e31d6ab // fadd v11.4s, v21.4s, v17.4s
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
 	WORD $0x6e36feb5 // fdiv v21.4s, v21.4s, v22.4s
 	WORD $0x4ea0fab5 // fabs v21.4s, v21.4s
-	WORD $0x6ea76eb5 // umin v21.4s, v21.4s, v7.4s
-	WORD $0x4e211ea3 // and v3.16b, v21.16b, v1.16b
-	WORD $0x6ea66463 // umax v3.4s, v3.4s, v6.4s
-	WORD $0x4ea98464 // add v4.4s, v3.4s, v9.4s
-	WORD $0x4e24d6b5 // fadd v21.4s, v21.4s, v4.4s
-	WORD $0x4ea4d6b5 // fsub v21.4s, v21.4s, v4.4s
-	WORD $0x4ea51eb5 // orr v21.16b, v21.16b, v5.16b
+	WORD $0x6ead6eb5 // umin v21.4s, v21.4s, v13.4s
+	WORD $0x4e271ea9 // and v9.16b, v21.16b, v7.16b
+	WORD $0x6eac6529 // umax v9.4s, v9.4s, v12.4s
+	WORD $0x4eaf852a // add v10.4s, v9.4s, v15.4s
+	WORD $0x4e2ad6b5 // fadd v21.4s, v21.4s, v10.4s
+	WORD $0x4eaad6b5 // fsub v21.4s, v21.4s, v10.4s
+	WORD $0x4eab1eb5 // orr v21.16b, v21.16b, v11.16b
 	WORD $0x6e36deb5 // fmul v21.4s, v21.4s, v22.4s
 	WORD $0x4eb5d695 // fsub v21.4s, v20.4s, v21.4s
-	WORD $0x0e617ab1 // fcvtl v17.2d, v21.2s
-	WORD $0x4e617ab2 // fcvtl2 v18.2d, v21.4s
-	WORD $0x4e71ce2d // fmla v13.2d, v17.2d, v17.2d
-	WORD $0x4e72ce4e // fmla v14.2d, v18.2d, v18.2d
+	WORD $0x0e617aa4 // fcvtl v4.2d, v21.2s
+	WORD $0x4e617aa5 // fcvtl2 v5.2d, v21.4s
+	WORD $0x4e64cc80 // fmla v0.2d, v4.2d, v4.2d
+	WORD $0x4e65cca1 // fmla v1.2d, v5.2d, v5.2d
 	FMOVQ.P 16(R5), F20
 	WORD $0x4eb41e95 // orr v21.16b, v20.16b, v20.16b
-	WORD $0x4e2bd6a5 // fadd v5.4s, v21.4s, v11.4s
-	WORD $0x4e221ca5 // and v5.16b, v5.16b, v2.16b
+	WORD $0x4e31d6ab // fadd v11.4s, v21.4s, v17.4s
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
 	WORD $0x6e36feb5 // fdiv v21.4s, v21.4s, v22.4s
 	WORD $0x4ea0fab5 // fabs v21.4s, v21.4s
-	WORD $0x6ea76eb5 // umin v21.4s, v21.4s, v7.4s
-	WORD $0x4e211ea3 // and v3.16b, v21.16b, v1.16b
-	WORD $0x6ea66463 // umax v3.4s, v3.4s, v6.4s
-	WORD $0x4ea98464 // add v4.4s, v3.4s, v9.4s
-	WORD $0x4e24d6b5 // fadd v21.4s, v21.4s, v4.4s
-	WORD $0x4ea4d6b5 // fsub v21.4s, v21.4s, v4.4s
-	WORD $0x4ea51eb5 // orr v21.16b, v21.16b, v5.16b
+	WORD $0x6ead6eb5 // umin v21.4s, v21.4s, v13.4s
+	WORD $0x4e271ea9 // and v9.16b, v21.16b, v7.16b
+	WORD $0x6eac6529 // umax v9.4s, v9.4s, v12.4s
+	WORD $0x4eaf852a // add v10.4s, v9.4s, v15.4s
+	WORD $0x4e2ad6b5 // fadd v21.4s, v21.4s, v10.4s
+	WORD $0x4eaad6b5 // fsub v21.4s, v21.4s, v10.4s
+	WORD $0x4eab1eb5 // orr v21.16b, v21.16b, v11.16b
 	WORD $0x6e36deb5 // fmul v21.4s, v21.4s, v22.4s
 	WORD $0x4eb5d695 // fsub v21.4s, v20.4s, v21.4s
-	WORD $0x0e617ab1 // fcvtl v17.2d, v21.2s
-	WORD $0x4e617ab2 // fcvtl2 v18.2d, v21.4s
-	WORD $0x4e71ce2f // fmla v15.2d, v17.2d, v17.2d
-	WORD $0x4e72ce50 // fmla v16.2d, v18.2d, v18.2d
+	WORD $0x0e617aa4 // fcvtl v4.2d, v21.2s
+	WORD $0x4e617aa5 // fcvtl2 v5.2d, v21.4s
+	WORD $0x4e64cc82 // fmla v2.2d, v4.2d, v4.2d
+	WORD $0x4e65cca3 // fmla v3.2d, v5.2d, v5.2d
 	SUBS $8, R6
 	BNE Float32
-	WORD $0x6e6ed5ad // faddp v13.2d, v13.2d, v14.2d
-	WORD $0x6e70d5ef // faddp v15.2d, v15.2d, v16.2d
-	WORD $0x6e6fd5ad // faddp v13.2d, v13.2d, v15.2d
-	WORD $0x6e6dd5ad // faddp v13.2d, v13.2d, v13.2d
-	FMOVD.P F13, 8(R0)
+	WORD $0x6e61d400 // faddp v0.2d, v0.2d, v1.2d
+	WORD $0x6e63d442 // faddp v2.2d, v2.2d, v3.2d
+	WORD $0x6e62d400 // faddp v0.2d, v0.2d, v2.2d
+	WORD $0x6e60d400 // faddp v0.2d, v0.2d, v0.2d
+	FMOVD.P F0, 8(R0)
 	SUBS $1, R4
 	BNE Float32Try
 	RET
@@ -3354,28 +3354,28 @@ NotFloat32:
 Float16Try:
 	FMOVS.P 4(R3), F25
 	WORD $0x4e040739 // dup v25.4s, v25.s[0]
-	WORD $0x6e20df39 // fmul v25.4s, v25.4s, v0.4s
-	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
-	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
-	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
-	WORD $0x6e301e10 // eor v16.16b, v16.16b, v16.16b
+	WORD $0x6e26df39 // fmul v25.4s, v25.4s, v6.4s
+	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
+	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
+	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
+	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	MOVD R1, R5
 	MOVD R2, R6
 
 Float16:
 	FMOVQ.P 16(R5), F23
 	WORD $0x4eb71ef8 // orr v24.16b, v23.16b, v23.16b
-	WORD $0x4e2bd705 // fadd v5.4s, v24.4s, v11.4s
-	WORD $0x4e221ca5 // and v5.16b, v5.16b, v2.16b
+	WORD $0x4e31d70b // fadd v11.4s, v24.4s, v17.4s
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
 	WORD $0x6e39ff18 // fdiv v24.4s, v24.4s, v25.4s
 	WORD $0x4ea0fb18 // fabs v24.4s, v24.4s
-	WORD $0x6ea76f18 // umin v24.4s, v24.4s, v7.4s
-	WORD $0x4e211f03 // and v3.16b, v24.16b, v1.16b
-	WORD $0x6ea66463 // umax v3.4s, v3.4s, v6.4s
-	WORD $0x4ea98464 // add v4.4s, v3.4s, v9.4s
-	WORD $0x4e24d718 // fadd v24.4s, v24.4s, v4.4s
-	WORD $0x4ea4d718 // fsub v24.4s, v24.4s, v4.4s
-	WORD $0x4ea51f18 // orr v24.16b, v24.16b, v5.16b
+	WORD $0x6ead6f18 // umin v24.4s, v24.4s, v13.4s
+	WORD $0x4e271f09 // and v9.16b, v24.16b, v7.16b
+	WORD $0x6eac6529 // umax v9.4s, v9.4s, v12.4s
+	WORD $0x4eaf852a // add v10.4s, v9.4s, v15.4s
+	WORD $0x4e2ad718 // fadd v24.4s, v24.4s, v10.4s
+	WORD $0x4eaad718 // fsub v24.4s, v24.4s, v10.4s
+	WORD $0x4eab1f18 // orr v24.16b, v24.16b, v11.16b
 	WORD $0x6e39df18 // fmul v24.4s, v24.4s, v25.4s
 	WORD $0x4e341f13 // and v19.16b, v24.16b, v20.16b
 	WORD $0x4eb56673 // smax v19.4s, v19.4s, v21.4s
@@ -3383,23 +3383,23 @@ Float16:
 	WORD $0x4e33d718 // fadd v24.4s, v24.4s, v19.4s
 	WORD $0x4eb3d718 // fsub v24.4s, v24.4s, v19.4s
 	WORD $0x4eb8d6f8 // fsub v24.4s, v23.4s, v24.4s
-	WORD $0x0e617b11 // fcvtl v17.2d, v24.2s
-	WORD $0x4e617b12 // fcvtl2 v18.2d, v24.4s
-	WORD $0x4e71ce2d // fmla v13.2d, v17.2d, v17.2d
-	WORD $0x4e72ce4e // fmla v14.2d, v18.2d, v18.2d
+	WORD $0x0e617b04 // fcvtl v4.2d, v24.2s
+	WORD $0x4e617b05 // fcvtl2 v5.2d, v24.4s
+	WORD $0x4e64cc80 // fmla v0.2d, v4.2d, v4.2d
+	WORD $0x4e65cca1 // fmla v1.2d, v5.2d, v5.2d
 	FMOVQ.P 16(R5), F23
 	WORD $0x4eb71ef8 // orr v24.16b, v23.16b, v23.16b
-	WORD $0x4e2bd705 // fadd v5.4s, v24.4s, v11.4s
-	WORD $0x4e221ca5 // and v5.16b, v5.16b, v2.16b
+	WORD $0x4e31d70b // fadd v11.4s, v24.4s, v17.4s
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
 	WORD $0x6e39ff18 // fdiv v24.4s, v24.4s, v25.4s
 	WORD $0x4ea0fb18 // fabs v24.4s, v24.4s
-	WORD $0x6ea76f18 // umin v24.4s, v24.4s, v7.4s
-	WORD $0x4e211f03 // and v3.16b, v24.16b, v1.16b
-	WORD $0x6ea66463 // umax v3.4s, v3.4s, v6.4s
-	WORD $0x4ea98464 // add v4.4s, v3.4s, v9.4s
-	WORD $0x4e24d718 // fadd v24.4s, v24.4s, v4.4s
-	WORD $0x4ea4d718 // fsub v24.4s, v24.4s, v4.4s
-	WORD $0x4ea51f18 // orr v24.16b, v24.16b, v5.16b
+	WORD $0x6ead6f18 // umin v24.4s, v24.4s, v13.4s
+	WORD $0x4e271f09 // and v9.16b, v24.16b, v7.16b
+	WORD $0x6eac6529 // umax v9.4s, v9.4s, v12.4s
+	WORD $0x4eaf852a // add v10.4s, v9.4s, v15.4s
+	WORD $0x4e2ad718 // fadd v24.4s, v24.4s, v10.4s
+	WORD $0x4eaad718 // fsub v24.4s, v24.4s, v10.4s
+	WORD $0x4eab1f18 // orr v24.16b, v24.16b, v11.16b
 	WORD $0x6e39df18 // fmul v24.4s, v24.4s, v25.4s
 	WORD $0x4e341f13 // and v19.16b, v24.16b, v20.16b
 	WORD $0x4eb56673 // smax v19.4s, v19.4s, v21.4s
@@ -3407,17 +3407,17 @@ Float16:
 	WORD $0x4e33d718 // fadd v24.4s, v24.4s, v19.4s
 	WORD $0x4eb3d718 // fsub v24.4s, v24.4s, v19.4s
 	WORD $0x4eb8d6f8 // fsub v24.4s, v23.4s, v24.4s
-	WORD $0x0e617b11 // fcvtl v17.2d, v24.2s
-	WORD $0x4e617b12 // fcvtl2 v18.2d, v24.4s
-	WORD $0x4e71ce2f // fmla v15.2d, v17.2d, v17.2d
-	WORD $0x4e72ce50 // fmla v16.2d, v18.2d, v18.2d
+	WORD $0x0e617b04 // fcvtl v4.2d, v24.2s
+	WORD $0x4e617b05 // fcvtl2 v5.2d, v24.4s
+	WORD $0x4e64cc82 // fmla v2.2d, v4.2d, v4.2d
+	WORD $0x4e65cca3 // fmla v3.2d, v5.2d, v5.2d
 	SUBS $8, R6
 	BNE Float16
-	WORD $0x6e6ed5ad // faddp v13.2d, v13.2d, v14.2d
-	WORD $0x6e70d5ef // faddp v15.2d, v15.2d, v16.2d
-	WORD $0x6e6fd5ad // faddp v13.2d, v13.2d, v15.2d
-	WORD $0x6e6dd5ad // faddp v13.2d, v13.2d, v13.2d
-	FMOVD.P F13, 8(R0)
+	WORD $0x6e61d400 // faddp v0.2d, v0.2d, v1.2d
+	WORD $0x6e63d442 // faddp v2.2d, v2.2d, v3.2d
+	WORD $0x6e62d400 // faddp v0.2d, v0.2d, v2.2d
+	WORD $0x6e60d400 // faddp v0.2d, v0.2d, v0.2d
+	FMOVD.P F0, 8(R0)
 	SUBS $1, R4
 	BNE Float16Try
 	RET
@@ -3433,28 +3433,28 @@ NotFloat16:
 BFloat16Try:
 	FMOVS.P 4(R3), F25
 	WORD $0x4e040739 // dup v25.4s, v25.s[0]
-	WORD $0x6e20df39 // fmul v25.4s, v25.4s, v0.4s
-	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
-	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
-	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
-	WORD $0x6e301e10 // eor v16.16b, v16.16b, v16.16b
+	WORD $0x6e26df39 // fmul v25.4s, v25.4s, v6.4s
+	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
+	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
+	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
+	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	MOVD R1, R5
 	MOVD R2, R6
 
 BFloat16:
 	FMOVQ.P 16(R5), F23
 	WORD $0x4eb71ef8 // orr v24.16b, v23.16b, v23.16b
-	WORD $0x4e2bd705 // fadd v5.4s, v24.4s, v11.4s
-	WORD $0x4e221ca5 // and v5.16b, v5.16b, v2.16b
+	WORD $0x4e31d70b // fadd v11.4s, v24.4s, v17.4s
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
 	WORD $0x6e39ff18 // fdiv v24.4s, v24.4s, v25.4s
 	WORD $0x4ea0fb18 // fabs v24.4s, v24.4s
-	WORD $0x6ea76f18 // umin v24.4s, v24.4s, v7.4s
-	WORD $0x4e211f03 // and v3.16b, v24.16b, v1.16b
-	WORD $0x6ea66463 // umax v3.4s, v3.4s, v6.4s
-	WORD $0x4ea98464 // add v4.4s, v3.4s, v9.4s
-	WORD $0x4e24d718 // fadd v24.4s, v24.4s, v4.4s
-	WORD $0x4ea4d718 // fsub v24.4s, v24.4s, v4.4s
-	WORD $0x4ea51f18 // orr v24.16b, v24.16b, v5.16b
+	WORD $0x6ead6f18 // umin v24.4s, v24.4s, v13.4s
+	WORD $0x4e271f09 // and v9.16b, v24.16b, v7.16b
+	WORD $0x6eac6529 // umax v9.4s, v9.4s, v12.4s
+	WORD $0x4eaf852a // add v10.4s, v9.4s, v15.4s
+	WORD $0x4e2ad718 // fadd v24.4s, v24.4s, v10.4s
+	WORD $0x4eaad718 // fsub v24.4s, v24.4s, v10.4s
+	WORD $0x4eab1f18 // orr v24.16b, v24.16b, v11.16b
 	WORD $0x6e39df18 // fmul v24.4s, v24.4s, v25.4s
 	WORD $0x6f300713 // ushr v19.4s, v24.4s, #16
 	WORD $0x4e341e73 // and v19.16b, v19.16b, v20.16b
@@ -3462,23 +3462,23 @@ BFloat16:
 	WORD $0x4eb38718 // add v24.4s, v24.4s, v19.4s
 	WORD $0x4e761f18 // bic v24.16b, v24.16b, v22.16b
 	WORD $0x4eb8d6f8 // fsub v24.4s, v23.4s, v24.4s
-	WORD $0x0e617b11 // fcvtl v17.2d, v24.2s
-	WORD $0x4e617b12 // fcvtl2 v18.2d, v24.4s
-	WORD $0x4e71ce2d // fmla v13.2d, v17.2d, v17.2d
-	WORD $0x4e72ce4e // fmla v14.2d, v18.2d, v18.2d
+	WORD $0x0e617b04 // fcvtl v4.2d, v24.2s
+	WORD $0x4e617b05 // fcvtl2 v5.2d, v24.4s
+	WORD $0x4e64cc80 // fmla v0.2d, v4.2d, v4.2d
+	WORD $0x4e65cca1 // fmla v1.2d, v5.2d, v5.2d
 	FMOVQ.P 16(R5), F23
 	WORD $0x4eb71ef8 // orr v24.16b, v23.16b, v23.16b
-	WORD $0x4e2bd705 // fadd v5.4s, v24.4s, v11.4s
-	WORD $0x4e221ca5 // and v5.16b, v5.16b, v2.16b
+	WORD $0x4e31d70b // fadd v11.4s, v24.4s, v17.4s
+	WORD $0x4e281d6b // and v11.16b, v11.16b, v8.16b
 	WORD $0x6e39ff18 // fdiv v24.4s, v24.4s, v25.4s
 	WORD $0x4ea0fb18 // fabs v24.4s, v24.4s
-	WORD $0x6ea76f18 // umin v24.4s, v24.4s, v7.4s
-	WORD $0x4e211f03 // and v3.16b, v24.16b, v1.16b
-	WORD $0x6ea66463 // umax v3.4s, v3.4s, v6.4s
-	WORD $0x4ea98464 // add v4.4s, v3.4s, v9.4s
-	WORD $0x4e24d718 // fadd v24.4s, v24.4s, v4.4s
-	WORD $0x4ea4d718 // fsub v24.4s, v24.4s, v4.4s
-	WORD $0x4ea51f18 // orr v24.16b, v24.16b, v5.16b
+	WORD $0x6ead6f18 // umin v24.4s, v24.4s, v13.4s
+	WORD $0x4e271f09 // and v9.16b, v24.16b, v7.16b
+	WORD $0x6eac6529 // umax v9.4s, v9.4s, v12.4s
+	WORD $0x4eaf852a // add v10.4s, v9.4s, v15.4s
+	WORD $0x4e2ad718 // fadd v24.4s, v24.4s, v10.4s
+	WORD $0x4eaad718 // fsub v24.4s, v24.4s, v10.4s
+	WORD $0x4eab1f18 // orr v24.16b, v24.16b, v11.16b
 	WORD $0x6e39df18 // fmul v24.4s, v24.4s, v25.4s
 	WORD $0x6f300713 // ushr v19.4s, v24.4s, #16
 	WORD $0x4e341e73 // and v19.16b, v19.16b, v20.16b
@@ -3486,17 +3486,1560 @@ BFloat16:
 	WORD $0x4eb38718 // add v24.4s, v24.4s, v19.4s
 	WORD $0x4e761f18 // bic v24.16b, v24.16b, v22.16b
 	WORD $0x4eb8d6f8 // fsub v24.4s, v23.4s, v24.4s
-	WORD $0x0e617b11 // fcvtl v17.2d, v24.2s
-	WORD $0x4e617b12 // fcvtl2 v18.2d, v24.4s
-	WORD $0x4e71ce2f // fmla v15.2d, v17.2d, v17.2d
-	WORD $0x4e72ce50 // fmla v16.2d, v18.2d, v18.2d
+	WORD $0x0e617b04 // fcvtl v4.2d, v24.2s
+	WORD $0x4e617b05 // fcvtl2 v5.2d, v24.4s
+	WORD $0x4e64cc82 // fmla v2.2d, v4.2d, v4.2d
+	WORD $0x4e65cca3 // fmla v3.2d, v5.2d, v5.2d
 	SUBS $8, R6
 	BNE BFloat16
-	WORD $0x6e6ed5ad // faddp v13.2d, v13.2d, v14.2d
-	WORD $0x6e70d5ef // faddp v15.2d, v15.2d, v16.2d
-	WORD $0x6e6fd5ad // faddp v13.2d, v13.2d, v15.2d
-	WORD $0x6e6dd5ad // faddp v13.2d, v13.2d, v13.2d
-	FMOVD.P F13, 8(R0)
+	WORD $0x6e61d400 // faddp v0.2d, v0.2d, v1.2d
+	WORD $0x6e63d442 // faddp v2.2d, v2.2d, v3.2d
+	WORD $0x6e62d400 // faddp v0.2d, v0.2d, v2.2d
+	WORD $0x6e60d400 // faddp v0.2d, v0.2d, v0.2d
+	FMOVD.P F0, 8(R0)
 	SUBS $1, R4
 	BNE BFloat16Try
+	RET
+
+// func quantizeNearestBlocksNEON(q *byte, x, scale *float32, blocks, n int, tree, values, codes *[16]uint32, typ int, sqErr, sq *[8]float64, maxAbs *uint32)
+TEXT ·quantizeNearestBlocksNEON(SB), NOSPLIT, $0-96
+	MOVD q+0(FP), R0
+	MOVD x+8(FP), R1
+	MOVD scale+16(FP), R2
+	MOVD blocks+24(FP), R3
+	MOVD n+32(FP), R4
+	MOVD sqErr+72(FP), R5
+	MOVD sq+80(FP), R6
+	MOVD maxAbs+88(FP), R7
+	FLDPQ 0(R5), (F0, F1)
+	FLDPQ 0(R6), (F4, F5)
+	FLDPQ 32(R5), (F2, F3)
+	FLDPQ 32(R6), (F6, F7)
+	FMOVS (R7), F8
+	MOVD tree+40(FP), R5
+	FLDPQ 0(R5), (F11, F12)
+	FLDPQ 32(R5), (F13, F14)
+	MOVD values+48(FP), R6
+	FLDPQ 0(R6), (F15, F16)
+	FLDPQ 32(R6), (F17, F18)
+	MOVD codes+56(FP), R7
+	FLDPQ 0(R7), (F21, F22)
+	FLDPQ 32(R7), (F23, F24)
+	WORD $0x4e561ab5 // uzp1 v21.8h, v21.8h, v22.8h
+	WORD $0x4e581af7 // uzp1 v23.8h, v23.8h, v24.8h
+	WORD $0x4e171ab3 // uzp1 v19.16b, v21.16b, v23.16b
+	MOVD $0x2, R5
+	WORD $0x4e040cb5 // dup v21.4s, w5
+	MOVD $0x10, R5
+	WORD $0x4e040cb6 // dup v22.4s, w5
+	MOVD $0x4040404, R5
+	WORD $0x4e040cb7 // dup v23.4s, w5
+	MOVD $0x3020100, R5
+	WORD $0x4e040cb8 // dup v24.4s, w5
+	MOVD typ+64(FP), R5
+	CMP $0, R5
+	BNE NotFloat32
+
+Float32Block:
+	MOVD R4, R6
+	FMOVS.P 4(R2), F28
+	WORD $0x4e04079c // dup v28.4s, v28.s[0]
+
+Float32:
+	FMOVQ.P 16(R1), F26
+	WORD $0x4eba1f5b // orr v27.16b, v26.16b, v26.16b
+	WORD $0x6e3cff7b // fdiv v27.4s, v27.4s, v28.4s
+	WORD $0x4ea0db94 // fcmeq v20.4s, v28.4s, #0.0
+	WORD $0x4e741f7b // bic v27.16b, v27.16b, v20.16b
+	WORD $0x4e0c056a // dup v10.4s, v11.s[1]
+	WORD $0x6eaae774 // fcmgt v20.4s, v27.4s, v10.4s
+	WORD $0x6eb486a9 // sub v9.4s, v21.4s, v20.4s
+	WORD $0x4eb79d2a // mul v10.4s, v9.4s, v23.4s
+	WORD $0x4eb8854a // add v10.4s, v10.4s, v24.4s
+	WORD $0x4e0a616a // tbl v10.16b, { v11.16b, v12.16b, v13.16b, v14.16b }, v10.16b
+	WORD $0x6eaae774 // fcmgt v20.4s, v27.4s, v10.4s
+	WORD $0x4ea98529 // add v9.4s, v9.4s, v9.4s
+	WORD $0x6eb48529 // sub v9.4s, v9.4s, v20.4s
+	WORD $0x4eb79d2a // mul v10.4s, v9.4s, v23.4s
+	WORD $0x4eb8854a // add v10.4s, v10.4s, v24.4s
+	WORD $0x4e0a616a // tbl v10.16b, { v11.16b, v12.16b, v13.16b, v14.16b }, v10.16b
+	WORD $0x6eaae774 // fcmgt v20.4s, v27.4s, v10.4s
+	WORD $0x4ea98529 // add v9.4s, v9.4s, v9.4s
+	WORD $0x6eb48529 // sub v9.4s, v9.4s, v20.4s
+	WORD $0x4eb79d2a // mul v10.4s, v9.4s, v23.4s
+	WORD $0x4eb8854a // add v10.4s, v10.4s, v24.4s
+	WORD $0x4e0a616a // tbl v10.16b, { v11.16b, v12.16b, v13.16b, v14.16b }, v10.16b
+	WORD $0x6eaae774 // fcmgt v20.4s, v27.4s, v10.4s
+	WORD $0x4ea98529 // add v9.4s, v9.4s, v9.4s
+	WORD $0x6eb48529 // sub v9.4s, v9.4s, v20.4s
+	WORD $0x6eb68529 // sub v9.4s, v9.4s, v22.4s
+	WORD $0x4eb79d3b // mul v27.4s, v9.4s, v23.4s
+	WORD $0x4eb8877b // add v27.4s, v27.4s, v24.4s
+	WORD $0x4e1b61fb // tbl v27.16b, { v15.16b, v16.16b, v17.16b, v18.16b }, v27.16b
+	WORD $0x4e090269 // tbl v9.16b, { v19.16b }, v9.16b
+	WORD $0x4e491929 // uzp1 v9.8h, v9.8h, v9.8h
+	WORD $0x4e091929 // uzp1 v9.16b, v9.16b, v9.16b
+	FMOVS.P F9, 4(R0)
+	WORD $0x6e3cdf7b // fmul v27.4s, v27.4s, v28.4s
+	WORD $0x4ebbd75b // fsub v27.4s, v26.4s, v27.4s
+	WORD $0x0e617b69 // fcvtl v9.2d, v27.2s
+	WORD $0x4e617b6a // fcvtl2 v10.2d, v27.4s
+	WORD $0x4e69cd20 // fmla v0.2d, v9.2d, v9.2d
+	WORD $0x4e6acd41 // fmla v1.2d, v10.2d, v10.2d
+	WORD $0x0e617b49 // fcvtl v9.2d, v26.2s
+	WORD $0x4e617b4a // fcvtl2 v10.2d, v26.4s
+	WORD $0x4e69cd24 // fmla v4.2d, v9.2d, v9.2d
+	WORD $0x4e6acd45 // fmla v5.2d, v10.2d, v10.2d
+	WORD $0x4ea0fb7b // fabs v27.4s, v27.4s
+	WORD $0x6ebb6508 // umax v8.4s, v8.4s, v27.4s
+	FMOVQ.P 16(R1), F26
+	WORD $0x4eba1f5b // orr v27.16b, v26.16b, v26.16b
+	WORD $0x6e3cff7b // fdiv v27.4s, v27.4s, v28.4s
+	WORD $0x4ea0db94 // fcmeq v20.4s, v28.4s, #0.0
+	WORD $0x4e741f7b // bic v27.16b, v27.16b, v20.16b
+	WORD $0x4e0c056a // dup v10.4s, v11.s[1]
+	WORD $0x6eaae774 // fcmgt v20.4s, v27.4s, v10.4s
+	WORD $0x6eb486a9 // sub v9.4s, v21.4s, v20.4s
+	WORD $0x4eb79d2a // mul v10.4s, v9.4s, v23.4s
+	WORD $0x4eb8854a // add v10.4s, v10.4s, v24.4s
+	WORD $0x4e0a616a // tbl v10.16b, { v11.16b, v12.16b, v13.16b, v14.16b }, v10.16b
+	WORD $0x6eaae774 // fcmgt v20.4s, v27.4s, v10.4s
+	WORD $0x4ea98529 // add v9.4s, v9.4s, v9.4s
+	WORD $0x6eb48529 // sub v9.4s, v9.4s, v20.4s
+	WORD $0x4eb79d2a // mul v10.4s, v9.4s, v23.4s
+	WORD $0x4eb8854a // add v10.4s, v10.4s, v24.4s
+	WORD $0x4e0a616a // tbl v10.16b, { v11.16b, v12.16b, v13.16b, v14.16b }, v10.16b
+	WORD $0x6eaae774 // fcmgt v20.4s, v27.4s, v10.4s
+	WORD $0x4ea98529 // add v9.4s, v9.4s, v9.4s
+	WORD $0x6eb48529 // sub v9.4s, v9.4s, v20.4s
+	WORD $0x4eb79d2a // mul v10.4s, v9.4s, v23.4s
+	WORD $0x4eb8854a // add v10.4s, v10.4s, v24.4s
+	WORD $0x4e0a616a // tbl v10.16b, { v11.16b, v12.16b, v13.16b, v14.16b }, v10.16b
+	WORD $0x6eaae774 // fcmgt v20.4s, v27.4s, v10.4s
+	WORD $0x4ea98529 // add v9.4s, v9.4s, v9.4s
+	WORD $0x6eb48529 // sub v9.4s, v9.4s, v20.4s
+	WORD $0x6eb68529 // sub v9.4s, v9.4s, v22.4s
+	WORD $0x4eb79d3b // mul v27.4s, v9.4s, v23.4s
+	WORD $0x4eb8877b // add v27.4s, v27.4s, v24.4s
+	WORD $0x4e1b61fb // tbl v27.16b, { v15.16b, v16.16b, v17.16b, v18.16b }, v27.16b
+	WORD $0x4e090269 // tbl v9.16b, { v19.16b }, v9.16b
+	WORD $0x4e491929 // uzp1 v9.8h, v9.8h, v9.8h
+	WORD $0x4e091929 // uzp1 v9.16b, v9.16b, v9.16b
+	FMOVS.P F9, 4(R0)
+	WORD $0x6e3cdf7b // fmul v27.4s, v27.4s, v28.4s
+	WORD $0x4ebbd75b // fsub v27.4s, v26.4s, v27.4s
+	WORD $0x0e617b69 // fcvtl v9.2d, v27.2s
+	WORD $0x4e617b6a // fcvtl2 v10.2d, v27.4s
+	WORD $0x4e69cd22 // fmla v2.2d, v9.2d, v9.2d
+	WORD $0x4e6acd43 // fmla v3.2d, v10.2d, v10.2d
+	WORD $0x0e617b49 // fcvtl v9.2d, v26.2s
+	WORD $0x4e617b4a // fcvtl2 v10.2d, v26.4s
+	WORD $0x4e69cd26 // fmla v6.2d, v9.2d, v9.2d
+	WORD $0x4e6acd47 // fmla v7.2d, v10.2d, v10.2d
+	WORD $0x4ea0fb7b // fabs v27.4s, v27.4s
+	WORD $0x6ebb6508 // umax v8.4s, v8.4s, v27.4s
+	SUBS $8, R6
+	BNE Float32
+	SUBS $1, R3
+	BNE Float32Block
+	MOVD sqErr+72(FP), R7
+	MOVD sq+80(FP), R8
+	MOVD maxAbs+88(FP), R9
+	FSTPQ (F0, F1), 0(R7)
+	FSTPQ (F4, F5), 0(R8)
+	FSTPQ (F2, F3), 32(R7)
+	FSTPQ (F6, F7), 32(R8)
+	WORD $0x6eb0a908 // umaxv s8, v8.4s
+	FMOVS F8, (R9)
+	RET
+
+NotFloat32:
+	CMP $1, R5
+	BNE NotFloat16
+	MOVD $0x7f800000, R6
+	WORD $0x4e040cda // dup v26.4s, w6
+	MOVD $0x38800000, R6
+	WORD $0x4e040cdb // dup v27.4s, w6
+	MOVD $0x6c00000, R6
+	WORD $0x4e040cdc // dup v28.4s, w6
+
+Float16Block:
+	MOVD R4, R6
+	FMOVS.P 4(R2), F31
+	WORD $0x4e0407ff // dup v31.4s, v31.s[0]
+
+Float16:
+	FMOVQ.P 16(R1), F29
+	WORD $0x4ebd1fbe // orr v30.16b, v29.16b, v29.16b
+	WORD $0x6e3fffde // fdiv v30.4s, v30.4s, v31.4s
+	WORD $0x4ea0dbf4 // fcmeq v20.4s, v31.4s, #0.0
+	WORD $0x4e741fde // bic v30.16b, v30.16b, v20.16b
+	WORD $0x4e0c056a // dup v10.4s, v11.s[1]
+	WORD $0x6eaae7d4 // fcmgt v20.4s, v30.4s, v10.4s
+	WORD $0x6eb486a9 // sub v9.4s, v21.4s, v20.4s
+	WORD $0x4eb79d2a // mul v10.4s, v9.4s, v23.4s
+	WORD $0x4eb8854a // add v10.4s, v10.4s, v24.4s
+	WORD $0x4e0a616a // tbl v10.16b, { v11.16b, v12.16b, v13.16b, v14.16b }, v10.16b
+	WORD $0x6eaae7d4 // fcmgt v20.4s, v30.4s, v10.4s
+	WORD $0x4ea98529 // add v9.4s, v9.4s, v9.4s
+	WORD $0x6eb48529 // sub v9.4s, v9.4s, v20.4s
+	WORD $0x4eb79d2a // mul v10.4s, v9.4s, v23.4s
+	WORD $0x4eb8854a // add v10.4s, v10.4s, v24.4s
+	WORD $0x4e0a616a // tbl v10.16b, { v11.16b, v12.16b, v13.16b, v14.16b }, v10.16b
+	WORD $0x6eaae7d4 // fcmgt v20.4s, v30.4s, v10.4s
+	WORD $0x4ea98529 // add v9.4s, v9.4s, v9.4s
+	WORD $0x6eb48529 // sub v9.4s, v9.4s, v20.4s
+	WORD $0x4eb79d2a // mul v10.4s, v9.4s, v23.4s
+	WORD $0x4eb8854a // add v10.4s, v10.4s, v24.4s
+	WORD $0x4e0a616a // tbl v10.16b, { v11.16b, v12.16b, v13.16b, v14.16b }, v10.16b
+	WORD $0x6eaae7d4 // fcmgt v20.4s, v30.4s, v10.4s
+	WORD $0x4ea98529 // add v9.4s, v9.4s, v9.4s
+	WORD $0x6eb48529 // sub v9.4s, v9.4s, v20.4s
+	WORD $0x6eb68529 // sub v9.4s, v9.4s, v22.4s
+	WORD $0x4eb79d3e // mul v30.4s, v9.4s, v23.4s
+	WORD $0x4eb887de // add v30.4s, v30.4s, v24.4s
+	WORD $0x4e1e61fe // tbl v30.16b, { v15.16b, v16.16b, v17.16b, v18.16b }, v30.16b
+	WORD $0x4e090269 // tbl v9.16b, { v19.16b }, v9.16b
+	WORD $0x4e491929 // uzp1 v9.8h, v9.8h, v9.8h
+	WORD $0x4e091929 // uzp1 v9.16b, v9.16b, v9.16b
+	FMOVS.P F9, 4(R0)
+	WORD $0x6e3fdfde // fmul v30.4s, v30.4s, v31.4s
+	WORD $0x4e3a1fd9 // and v25.16b, v30.16b, v26.16b
+	WORD $0x4ebb6739 // smax v25.4s, v25.4s, v27.4s
+	WORD $0x4ebc8739 // add v25.4s, v25.4s, v28.4s
+	WORD $0x4e39d7de // fadd v30.4s, v30.4s, v25.4s
+	WORD $0x4eb9d7de // fsub v30.4s, v30.4s, v25.4s
+	WORD $0x4ebed7be // fsub v30.4s, v29.4s, v30.4s
+	WORD $0x0e617bc9 // fcvtl v9.2d, v30.2s
+	WORD $0x4e617bca // fcvtl2 v10.2d, v30.4s
+	WORD $0x4e69cd20 // fmla v0.2d, v9.2d, v9.2d
+	WORD $0x4e6acd41 // fmla v1.2d, v10.2d, v10.2d
+	WORD $0x0e617ba9 // fcvtl v9.2d, v29.2s
+	WORD $0x4e617baa // fcvtl2 v10.2d, v29.4s
+	WORD $0x4e69cd24 // fmla v4.2d, v9.2d, v9.2d
+	WORD $0x4e6acd45 // fmla v5.2d, v10.2d, v10.2d
+	WORD $0x4ea0fbde // fabs v30.4s, v30.4s
+	WORD $0x6ebe6508 // umax v8.4s, v8.4s, v30.4s
+	FMOVQ.P 16(R1), F29
+	WORD $0x4ebd1fbe // orr v30.16b, v29.16b, v29.16b
+	WORD $0x6e3fffde // fdiv v30.4s, v30.4s, v31.4s
+	WORD $0x4ea0dbf4 // fcmeq v20.4s, v31.4s, #0.0
+	WORD $0x4e741fde // bic v30.16b, v30.16b, v20.16b
+	WORD $0x4e0c056a // dup v10.4s, v11.s[1]
+	WORD $0x6eaae7d4 // fcmgt v20.4s, v30.4s, v10.4s
+	WORD $0x6eb486a9 // sub v9.4s, v21.4s, v20.4s
+	WORD $0x4eb79d2a // mul v10.4s, v9.4s, v23.4s
+	WORD $0x4eb8854a // add v10.4s, v10.4s, v24.4s
+	WORD $0x4e0a616a // tbl v10.16b, { v11.16b, v12.16b, v13.16b, v14.16b }, v10.16b
+	WORD $0x6eaae7d4 // fcmgt v20.4s, v30.4s, v10.4s
+	WORD $0x4ea98529 // add v9.4s, v9.4s, v9.4s
+	WORD $0x6eb48529 // sub v9.4s, v9.4s, v20.4s
+	WORD $0x4eb79d2a // mul v10.4s, v9.4s, v23.4s
+	WORD $0x4eb8854a // add v10.4s, v10.4s, v24.4s
+	WORD $0x4e0a616a // tbl v10.16b, { v11.16b, v12.16b, v13.16b, v14.16b }, v10.16b
+	WORD $0x6eaae7d4 // fcmgt v20.4s, v30.4s, v10.4s
+	WORD $0x4ea98529 // add v9.4s, v9.4s, v9.4s
+	WORD $0x6eb48529 // sub v9.4s, v9.4s, v20.4s
+	WORD $0x4eb79d2a // mul v10.4s, v9.4s, v23.4s
+	WORD $0x4eb8854a // add v10.4s, v10.4s, v24.4s
+	WORD $0x4e0a616a // tbl v10.16b, { v11.16b, v12.16b, v13.16b, v14.16b }, v10.16b
+	WORD $0x6eaae7d4 // fcmgt v20.4s, v30.4s, v10.4s
+	WORD $0x4ea98529 // add v9.4s, v9.4s, v9.4s
+	WORD $0x6eb48529 // sub v9.4s, v9.4s, v20.4s
+	WORD $0x6eb68529 // sub v9.4s, v9.4s, v22.4s
+	WORD $0x4eb79d3e // mul v30.4s, v9.4s, v23.4s
+	WORD $0x4eb887de // add v30.4s, v30.4s, v24.4s
+	WORD $0x4e1e61fe // tbl v30.16b, { v15.16b, v16.16b, v17.16b, v18.16b }, v30.16b
+	WORD $0x4e090269 // tbl v9.16b, { v19.16b }, v9.16b
+	WORD $0x4e491929 // uzp1 v9.8h, v9.8h, v9.8h
+	WORD $0x4e091929 // uzp1 v9.16b, v9.16b, v9.16b
+	FMOVS.P F9, 4(R0)
+	WORD $0x6e3fdfde // fmul v30.4s, v30.4s, v31.4s
+	WORD $0x4e3a1fd9 // and v25.16b, v30.16b, v26.16b
+	WORD $0x4ebb6739 // smax v25.4s, v25.4s, v27.4s
+	WORD $0x4ebc8739 // add v25.4s, v25.4s, v28.4s
+	WORD $0x4e39d7de // fadd v30.4s, v30.4s, v25.4s
+	WORD $0x4eb9d7de // fsub v30.4s, v30.4s, v25.4s
+	WORD $0x4ebed7be // fsub v30.4s, v29.4s, v30.4s
+	WORD $0x0e617bc9 // fcvtl v9.2d, v30.2s
+	WORD $0x4e617bca // fcvtl2 v10.2d, v30.4s
+	WORD $0x4e69cd22 // fmla v2.2d, v9.2d, v9.2d
+	WORD $0x4e6acd43 // fmla v3.2d, v10.2d, v10.2d
+	WORD $0x0e617ba9 // fcvtl v9.2d, v29.2s
+	WORD $0x4e617baa // fcvtl2 v10.2d, v29.4s
+	WORD $0x4e69cd26 // fmla v6.2d, v9.2d, v9.2d
+	WORD $0x4e6acd47 // fmla v7.2d, v10.2d, v10.2d
+	WORD $0x4ea0fbde // fabs v30.4s, v30.4s
+	WORD $0x6ebe6508 // umax v8.4s, v8.4s, v30.4s
+	SUBS $8, R6
+	BNE Float16
+	SUBS $1, R3
+	BNE Float16Block
+	MOVD sqErr+72(FP), R7
+	MOVD sq+80(FP), R8
+	MOVD maxAbs+88(FP), R9
+	FSTPQ (F0, F1), 0(R7)
+	FSTPQ (F4, F5), 0(R8)
+	FSTPQ (F2, F3), 32(R7)
+	FSTPQ (F6, F7), 32(R8)
+	WORD $0x6eb0a908 // umaxv s8, v8.4s
+	FMOVS F8, (R9)
+	RET
+
+NotFloat16:
+	MOVD $0x1, R6
+	WORD $0x4e040cda // dup v26.4s, w6
+	MOVD $0x7fff, R6
+	WORD $0x4e040cdb // dup v27.4s, w6
+	MOVD $0xffff, R6
+	WORD $0x4e040cdc // dup v28.4s, w6
+
+BFloat16Block:
+	MOVD R4, R6
+	FMOVS.P 4(R2), F31
+	WORD $0x4e0407ff // dup v31.4s, v31.s[0]
+
+BFloat16:
+	FMOVQ.P 16(R1), F29
+	WORD $0x4ebd1fbe // orr v30.16b, v29.16b, v29.16b
+	WORD $0x6e3fffde // fdiv v30.4s, v30.4s, v31.4s
+	WORD $0x4ea0dbf4 // fcmeq v20.4s, v31.4s, #0.0
+	WORD $0x4e741fde // bic v30.16b, v30.16b, v20.16b
+	WORD $0x4e0c056a // dup v10.4s, v11.s[1]
+	WORD $0x6eaae7d4 // fcmgt v20.4s, v30.4s, v10.4s
+	WORD $0x6eb486a9 // sub v9.4s, v21.4s, v20.4s
+	WORD $0x4eb79d2a // mul v10.4s, v9.4s, v23.4s
+	WORD $0x4eb8854a // add v10.4s, v10.4s, v24.4s
+	WORD $0x4e0a616a // tbl v10.16b, { v11.16b, v12.16b, v13.16b, v14.16b }, v10.16b
+	WORD $0x6eaae7d4 // fcmgt v20.4s, v30.4s, v10.4s
+	WORD $0x4ea98529 // add v9.4s, v9.4s, v9.4s
+	WORD $0x6eb48529 // sub v9.4s, v9.4s, v20.4s
+	WORD $0x4eb79d2a // mul v10.4s, v9.4s, v23.4s
+	WORD $0x4eb8854a // add v10.4s, v10.4s, v24.4s
+	WORD $0x4e0a616a // tbl v10.16b, { v11.16b, v12.16b, v13.16b, v14.16b }, v10.16b
+	WORD $0x6eaae7d4 // fcmgt v20.4s, v30.4s, v10.4s
+	WORD $0x4ea98529 // add v9.4s, v9.4s, v9.4s
+	WORD $0x6eb48529 // sub v9.4s, v9.4s, v20.4s
+	WORD $0x4eb79d2a // mul v10.4s, v9.4s, v23.4s
+	WORD $0x4eb8854a // add v10.4s, v10.4s, v24.4s
+	WORD $0x4e0a616a // tbl v10.16b, { v11.16b, v12.16b, v13.16b, v14.16b }, v10.16b
+	WORD $0x6eaae7d4 // fcmgt v20.4s, v30.4s, v10.4s
+	WORD $0x4ea98529 // add v9.4s, v9.4s, v9.4s
+	WORD $0x6eb48529 // sub v9.4s, v9.4s, v20.4s
+	WORD $0x6eb68529 // sub v9.4s, v9.4s, v22.4s
+	WORD $0x4eb79d3e // mul v30.4s, v9.4s, v23.4s
+	WORD $0x4eb887de // add v30.4s, v30.4s, v24.4s
+	WORD $0x4e1e61fe // tbl v30.16b, { v15.16b, v16.16b, v17.16b, v18.16b }, v30.16b
+	WORD $0x4e090269 // tbl v9.16b, { v19.16b }, v9.16b
+	WORD $0x4e491929 // uzp1 v9.8h, v9.8h, v9.8h
+	WORD $0x4e091929 // uzp1 v9.16b, v9.16b, v9.16b
+	FMOVS.P F9, 4(R0)
+	WORD $0x6e3fdfde // fmul v30.4s, v30.4s, v31.4s
+	WORD $0x6f3007d9 // ushr v25.4s, v30.4s, #16
+	WORD $0x4e3a1f39 // and v25.16b, v25.16b, v26.16b
+	WORD $0x4ebb87de // add v30.4s, v30.4s, v27.4s
+	WORD $0x4eb987de // add v30.4s, v30.4s, v25.4s
+	WORD $0x4e7c1fde // bic v30.16b, v30.16b, v28.16b
+	WORD $0x4ebed7be // fsub v30.4s, v29.4s, v30.4s
+	WORD $0x0e617bc9 // fcvtl v9.2d, v30.2s
+	WORD $0x4e617bca // fcvtl2 v10.2d, v30.4s
+	WORD $0x4e69cd20 // fmla v0.2d, v9.2d, v9.2d
+	WORD $0x4e6acd41 // fmla v1.2d, v10.2d, v10.2d
+	WORD $0x0e617ba9 // fcvtl v9.2d, v29.2s
+	WORD $0x4e617baa // fcvtl2 v10.2d, v29.4s
+	WORD $0x4e69cd24 // fmla v4.2d, v9.2d, v9.2d
+	WORD $0x4e6acd45 // fmla v5.2d, v10.2d, v10.2d
+	WORD $0x4ea0fbde // fabs v30.4s, v30.4s
+	WORD $0x6ebe6508 // umax v8.4s, v8.4s, v30.4s
+	FMOVQ.P 16(R1), F29
+	WORD $0x4ebd1fbe // orr v30.16b, v29.16b, v29.16b
+	WORD $0x6e3fffde // fdiv v30.4s, v30.4s, v31.4s
+	WORD $0x4ea0dbf4 // fcmeq v20.4s, v31.4s, #0.0
+	WORD $0x4e741fde // bic v30.16b, v30.16b, v20.16b
+	WORD $0x4e0c056a // dup v10.4s, v11.s[1]
+	WORD $0x6eaae7d4 // fcmgt v20.4s, v30.4s, v10.4s
+	WORD $0x6eb486a9 // sub v9.4s, v21.4s, v20.4s
+	WORD $0x4eb79d2a // mul v10.4s, v9.4s, v23.4s
+	WORD $0x4eb8854a // add v10.4s, v10.4s, v24.4s
+	WORD $0x4e0a616a // tbl v10.16b, { v11.16b, v12.16b, v13.16b, v14.16b }, v10.16b
+	WORD $0x6eaae7d4 // fcmgt v20.4s, v30.4s, v10.4s
+	WORD $0x4ea98529 // add v9.4s, v9.4s, v9.4s
+	WORD $0x6eb48529 // sub v9.4s, v9.4s, v20.4s
+	WORD $0x4eb79d2a // mul v10.4s, v9.4s, v23.4s
+	WORD $0x4eb8854a // add v10.4s, v10.4s, v24.4s
+	WORD $0x4e0a616a // tbl v10.16b, { v11.16b, v12.16b, v13.16b, v14.16b }, v10.16b
+	WORD $0x6eaae7d4 // fcmgt v20.4s, v30.4s, v10.4s
+	WORD $0x4ea98529 // add v9.4s, v9.4s, v9.4s
+	WORD $0x6eb48529 // sub v9.4s, v9.4s, v20.4s
+	WORD $0x4eb79d2a // mul v10.4s, v9.4s, v23.4s
+	WORD $0x4eb8854a // add v10.4s, v10.4s, v24.4s
+	WORD $0x4e0a616a // tbl v10.16b, { v11.16b, v12.16b, v13.16b, v14.16b }, v10.16b
+	WORD $0x6eaae7d4 // fcmgt v20.4s, v30.4s, v10.4s
+	WORD $0x4ea98529 // add v9.4s, v9.4s, v9.4s
+	WORD $0x6eb48529 // sub v9.4s, v9.4s, v20.4s
+	WORD $0x6eb68529 // sub v9.4s, v9.4s, v22.4s
+	WORD $0x4eb79d3e // mul v30.4s, v9.4s, v23.4s
+	WORD $0x4eb887de // add v30.4s, v30.4s, v24.4s
+	WORD $0x4e1e61fe // tbl v30.16b, { v15.16b, v16.16b, v17.16b, v18.16b }, v30.16b
+	WORD $0x4e090269 // tbl v9.16b, { v19.16b }, v9.16b
+	WORD $0x4e491929 // uzp1 v9.8h, v9.8h, v9.8h
+	WORD $0x4e091929 // uzp1 v9.16b, v9.16b, v9.16b
+	FMOVS.P F9, 4(R0)
+	WORD $0x6e3fdfde // fmul v30.4s, v30.4s, v31.4s
+	WORD $0x6f3007d9 // ushr v25.4s, v30.4s, #16
+	WORD $0x4e3a1f39 // and v25.16b, v25.16b, v26.16b
+	WORD $0x4ebb87de // add v30.4s, v30.4s, v27.4s
+	WORD $0x4eb987de // add v30.4s, v30.4s, v25.4s
+	WORD $0x4e7c1fde // bic v30.16b, v30.16b, v28.16b
+	WORD $0x4ebed7be // fsub v30.4s, v29.4s, v30.4s
+	WORD $0x0e617bc9 // fcvtl v9.2d, v30.2s
+	WORD $0x4e617bca // fcvtl2 v10.2d, v30.4s
+	WORD $0x4e69cd22 // fmla v2.2d, v9.2d, v9.2d
+	WORD $0x4e6acd43 // fmla v3.2d, v10.2d, v10.2d
+	WORD $0x0e617ba9 // fcvtl v9.2d, v29.2s
+	WORD $0x4e617baa // fcvtl2 v10.2d, v29.4s
+	WORD $0x4e69cd26 // fmla v6.2d, v9.2d, v9.2d
+	WORD $0x4e6acd47 // fmla v7.2d, v10.2d, v10.2d
+	WORD $0x4ea0fbde // fabs v30.4s, v30.4s
+	WORD $0x6ebe6508 // umax v8.4s, v8.4s, v30.4s
+	SUBS $8, R6
+	BNE BFloat16
+	SUBS $1, R3
+	BNE BFloat16Block
+	MOVD sqErr+72(FP), R7
+	MOVD sq+80(FP), R8
+	MOVD maxAbs+88(FP), R9
+	FSTPQ (F0, F1), 0(R7)
+	FSTPQ (F4, F5), 0(R8)
+	FSTPQ (F2, F3), 32(R7)
+	FSTPQ (F6, F7), 32(R8)
+	WORD $0x6eb0a908 // umaxv s8, v8.4s
+	FMOVS F8, (R9)
+	RET
+
+// func quantizeNearestColumnsNEON(q *byte, x, scale *float32, n, rows int, tree, values, codes *[16]uint32, typ int, sqErr, sq *[8]float64, maxAbs *uint32)
+TEXT ·quantizeNearestColumnsNEON(SB), NOSPLIT, $0-96
+	MOVD q+0(FP), R0
+	MOVD x+8(FP), R1
+	MOVD scale+16(FP), R2
+	MOVD n+24(FP), R3
+	MOVD rows+32(FP), R4
+	MOVD sqErr+72(FP), R5
+	MOVD sq+80(FP), R6
+	MOVD maxAbs+88(FP), R7
+	FLDPQ 0(R5), (F0, F1)
+	FLDPQ 0(R6), (F4, F5)
+	FLDPQ 32(R5), (F2, F3)
+	FLDPQ 32(R6), (F6, F7)
+	FMOVS (R7), F8
+	MOVD tree+40(FP), R5
+	FLDPQ 0(R5), (F11, F12)
+	FLDPQ 32(R5), (F13, F14)
+	MOVD values+48(FP), R6
+	FLDPQ 0(R6), (F15, F16)
+	FLDPQ 32(R6), (F17, F18)
+	MOVD codes+56(FP), R7
+	FLDPQ 0(R7), (F21, F22)
+	FLDPQ 32(R7), (F23, F24)
+	WORD $0x4e561ab5 // uzp1 v21.8h, v21.8h, v22.8h
+	WORD $0x4e581af7 // uzp1 v23.8h, v23.8h, v24.8h
+	WORD $0x4e171ab3 // uzp1 v19.16b, v21.16b, v23.16b
+	MOVD $0x2, R5
+	WORD $0x4e040cb5 // dup v21.4s, w5
+	MOVD $0x10, R5
+	WORD $0x4e040cb6 // dup v22.4s, w5
+	MOVD $0x4040404, R5
+	WORD $0x4e040cb7 // dup v23.4s, w5
+	MOVD $0x3020100, R5
+	WORD $0x4e040cb8 // dup v24.4s, w5
+	MOVD typ+64(FP), R7
+	CMP $0, R7
+	BNE NotFloat32
+
+Float32Row:
+	MOVD R2, R5
+	MOVD R3, R6
+
+Float32:
+	FMOVQ.P 16(R1), F26
+	FMOVQ.P 16(R5), F28
+	WORD $0x4eba1f5b // orr v27.16b, v26.16b, v26.16b
+	WORD $0x6e3cff7b // fdiv v27.4s, v27.4s, v28.4s
+	WORD $0x4ea0db94 // fcmeq v20.4s, v28.4s, #0.0
+	WORD $0x4e741f7b // bic v27.16b, v27.16b, v20.16b
+	WORD $0x4e0c056a // dup v10.4s, v11.s[1]
+	WORD $0x6eaae774 // fcmgt v20.4s, v27.4s, v10.4s
+	WORD $0x6eb486a9 // sub v9.4s, v21.4s, v20.4s
+	WORD $0x4eb79d2a // mul v10.4s, v9.4s, v23.4s
+	WORD $0x4eb8854a // add v10.4s, v10.4s, v24.4s
+	WORD $0x4e0a616a // tbl v10.16b, { v11.16b, v12.16b, v13.16b, v14.16b }, v10.16b
+	WORD $0x6eaae774 // fcmgt v20.4s, v27.4s, v10.4s
+	WORD $0x4ea98529 // add v9.4s, v9.4s, v9.4s
+	WORD $0x6eb48529 // sub v9.4s, v9.4s, v20.4s
+	WORD $0x4eb79d2a // mul v10.4s, v9.4s, v23.4s
+	WORD $0x4eb8854a // add v10.4s, v10.4s, v24.4s
+	WORD $0x4e0a616a // tbl v10.16b, { v11.16b, v12.16b, v13.16b, v14.16b }, v10.16b
+	WORD $0x6eaae774 // fcmgt v20.4s, v27.4s, v10.4s
+	WORD $0x4ea98529 // add v9.4s, v9.4s, v9.4s
+	WORD $0x6eb48529 // sub v9.4s, v9.4s, v20.4s
+	WORD $0x4eb79d2a // mul v10.4s, v9.4s, v23.4s
+	WORD $0x4eb8854a // add v10.4s, v10.4s, v24.4s
+	WORD $0x4e0a616a // tbl v10.16b, { v11.16b, v12.16b, v13.16b, v14.16b }, v10.16b
+	WORD $0x6eaae774 // fcmgt v20.4s, v27.4s, v10.4s
+	WORD $0x4ea98529 // add v9.4s, v9.4s, v9.4s
+	WORD $0x6eb48529 // sub v9.4s, v9.4s, v20.4s
+	WORD $0x6eb68529 // sub v9.4s, v9.4s, v22.4s
+	WORD $0x4eb79d3b // mul v27.4s, v9.4s, v23.4s
+	WORD $0x4eb8877b // add v27.4s, v27.4s, v24.4s
+	WORD $0x4e1b61fb // tbl v27.16b, { v15.16b, v16.16b, v17.16b, v18.16b }, v27.16b
+	WORD $0x4e090269 // tbl v9.16b, { v19.16b }, v9.16b
+	WORD $0x4e491929 // uzp1 v9.8h, v9.8h, v9.8h
+	WORD $0x4e091929 // uzp1 v9.16b, v9.16b, v9.16b
+	FMOVS.P F9, 4(R0)
+	WORD $0x6e3cdf7b // fmul v27.4s, v27.4s, v28.4s
+	WORD $0x4ebbd75b // fsub v27.4s, v26.4s, v27.4s
+	WORD $0x0e617b69 // fcvtl v9.2d, v27.2s
+	WORD $0x4e617b6a // fcvtl2 v10.2d, v27.4s
+	WORD $0x4e69cd20 // fmla v0.2d, v9.2d, v9.2d
+	WORD $0x4e6acd41 // fmla v1.2d, v10.2d, v10.2d
+	WORD $0x0e617b49 // fcvtl v9.2d, v26.2s
+	WORD $0x4e617b4a // fcvtl2 v10.2d, v26.4s
+	WORD $0x4e69cd24 // fmla v4.2d, v9.2d, v9.2d
+	WORD $0x4e6acd45 // fmla v5.2d, v10.2d, v10.2d
+	WORD $0x4ea0fb7b // fabs v27.4s, v27.4s
+	WORD $0x6ebb6508 // umax v8.4s, v8.4s, v27.4s
+	FMOVQ.P 16(R1), F26
+	FMOVQ.P 16(R5), F28
+	WORD $0x4eba1f5b // orr v27.16b, v26.16b, v26.16b
+	WORD $0x6e3cff7b // fdiv v27.4s, v27.4s, v28.4s
+	WORD $0x4ea0db94 // fcmeq v20.4s, v28.4s, #0.0
+	WORD $0x4e741f7b // bic v27.16b, v27.16b, v20.16b
+	WORD $0x4e0c056a // dup v10.4s, v11.s[1]
+	WORD $0x6eaae774 // fcmgt v20.4s, v27.4s, v10.4s
+	WORD $0x6eb486a9 // sub v9.4s, v21.4s, v20.4s
+	WORD $0x4eb79d2a // mul v10.4s, v9.4s, v23.4s
+	WORD $0x4eb8854a // add v10.4s, v10.4s, v24.4s
+	WORD $0x4e0a616a // tbl v10.16b, { v11.16b, v12.16b, v13.16b, v14.16b }, v10.16b
+	WORD $0x6eaae774 // fcmgt v20.4s, v27.4s, v10.4s
+	WORD $0x4ea98529 // add v9.4s, v9.4s, v9.4s
+	WORD $0x6eb48529 // sub v9.4s, v9.4s, v20.4s
+	WORD $0x4eb79d2a // mul v10.4s, v9.4s, v23.4s
+	WORD $0x4eb8854a // add v10.4s, v10.4s, v24.4s
+	WORD $0x4e0a616a // tbl v10.16b, { v11.16b, v12.16b, v13.16b, v14.16b }, v10.16b
+	WORD $0x6eaae774 // fcmgt v20.4s, v27.4s, v10.4s
+	WORD $0x4ea98529 // add v9.4s, v9.4s, v9.4s
+	WORD $0x6eb48529 // sub v9.4s, v9.4s, v20.4s
+	WORD $0x4eb79d2a // mul v10.4s, v9.4s, v23.4s
+	WORD $0x4eb8854a // add v10.4s, v10.4s, v24.4s
+	WORD $0x4e0a616a // tbl v10.16b, { v11.16b, v12.16b, v13.16b, v14.16b }, v10.16b
+	WORD $0x6eaae774 // fcmgt v20.4s, v27.4s, v10.4s
+	WORD $0x4ea98529 // add v9.4s, v9.4s, v9.4s
+	WORD $0x6eb48529 // sub v9.4s, v9.4s, v20.4s
+	WORD $0x6eb68529 // sub v9.4s, v9.4s, v22.4s
+	WORD $0x4eb79d3b // mul v27.4s, v9.4s, v23.4s
+	WORD $0x4eb8877b // add v27.4s, v27.4s, v24.4s
+	WORD $0x4e1b61fb // tbl v27.16b, { v15.16b, v16.16b, v17.16b, v18.16b }, v27.16b
+	WORD $0x4e090269 // tbl v9.16b, { v19.16b }, v9.16b
+	WORD $0x4e491929 // uzp1 v9.8h, v9.8h, v9.8h
+	WORD $0x4e091929 // uzp1 v9.16b, v9.16b, v9.16b
+	FMOVS.P F9, 4(R0)
+	WORD $0x6e3cdf7b // fmul v27.4s, v27.4s, v28.4s
+	WORD $0x4ebbd75b // fsub v27.4s, v26.4s, v27.4s
+	WORD $0x0e617b69 // fcvtl v9.2d, v27.2s
+	WORD $0x4e617b6a // fcvtl2 v10.2d, v27.4s
+	WORD $0x4e69cd22 // fmla v2.2d, v9.2d, v9.2d
+	WORD $0x4e6acd43 // fmla v3.2d, v10.2d, v10.2d
+	WORD $0x0e617b49 // fcvtl v9.2d, v26.2s
+	WORD $0x4e617b4a // fcvtl2 v10.2d, v26.4s
+	WORD $0x4e69cd26 // fmla v6.2d, v9.2d, v9.2d
+	WORD $0x4e6acd47 // fmla v7.2d, v10.2d, v10.2d
+	WORD $0x4ea0fb7b // fabs v27.4s, v27.4s
+	WORD $0x6ebb6508 // umax v8.4s, v8.4s, v27.4s
+	SUBS $8, R6
+	BNE Float32
+	SUBS $1, R4
+	BNE Float32Row
+	MOVD sqErr+72(FP), R8
+	MOVD sq+80(FP), R9
+	MOVD maxAbs+88(FP), R10
+	FSTPQ (F0, F1), 0(R8)
+	FSTPQ (F4, F5), 0(R9)
+	FSTPQ (F2, F3), 32(R8)
+	FSTPQ (F6, F7), 32(R9)
+	WORD $0x6eb0a908 // umaxv s8, v8.4s
+	FMOVS F8, (R10)
+	RET
+
+NotFloat32:
+	CMP $1, R7
+	BNE NotFloat16
+	MOVD $0x7f800000, R8
+	WORD $0x4e040d1a // dup v26.4s, w8
+	MOVD $0x38800000, R8
+	WORD $0x4e040d1b // dup v27.4s, w8
+	MOVD $0x6c00000, R8
+	WORD $0x4e040d1c // dup v28.4s, w8
+
+Float16Row:
+	MOVD R2, R5
+	MOVD R3, R6
+
+Float16:
+	FMOVQ.P 16(R1), F29
+	FMOVQ.P 16(R5), F31
+	WORD $0x4ebd1fbe // orr v30.16b, v29.16b, v29.16b
+	WORD $0x6e3fffde // fdiv v30.4s, v30.4s, v31.4s
+	WORD $0x4ea0dbf4 // fcmeq v20.4s, v31.4s, #0.0
+	WORD $0x4e741fde // bic v30.16b, v30.16b, v20.16b
+	WORD $0x4e0c056a // dup v10.4s, v11.s[1]
+	WORD $0x6eaae7d4 // fcmgt v20.4s, v30.4s, v10.4s
+	WORD $0x6eb486a9 // sub v9.4s, v21.4s, v20.4s
+	WORD $0x4eb79d2a // mul v10.4s, v9.4s, v23.4s
+	WORD $0x4eb8854a // add v10.4s, v10.4s, v24.4s
+	WORD $0x4e0a616a // tbl v10.16b, { v11.16b, v12.16b, v13.16b, v14.16b }, v10.16b
+	WORD $0x6eaae7d4 // fcmgt v20.4s, v30.4s, v10.4s
+	WORD $0x4ea98529 // add v9.4s, v9.4s, v9.4s
+	WORD $0x6eb48529 // sub v9.4s, v9.4s, v20.4s
+	WORD $0x4eb79d2a // mul v10.4s, v9.4s, v23.4s
+	WORD $0x4eb8854a // add v10.4s, v10.4s, v24.4s
+	WORD $0x4e0a616a // tbl v10.16b, { v11.16b, v12.16b, v13.16b, v14.16b }, v10.16b
+	WORD $0x6eaae7d4 // fcmgt v20.4s, v30.4s, v10.4s
+	WORD $0x4ea98529 // add v9.4s, v9.4s, v9.4s
+	WORD $0x6eb48529 // sub v9.4s, v9.4s, v20.4s
+	WORD $0x4eb79d2a // mul v10.4s, v9.4s, v23.4s
+	WORD $0x4eb8854a // add v10.4s, v10.4s, v24.4s
+	WORD $0x4e0a616a // tbl v10.16b, { v11.16b, v12.16b, v13.16b, v14.16b }, v10.16b
+	WORD $0x6eaae7d4 // fcmgt v20.4s, v30.4s, v10.4s
+	WORD $0x4ea98529 // add v9.4s, v9.4s, v9.4s
+	WORD $0x6eb48529 // sub v9.4s, v9.4s, v20.4s
+	WORD $0x6eb68529 // sub v9.4s, v9.4s, v22.4s
+	WORD $0x4eb79d3e // mul v30.4s, v9.4s, v23.4s
+	WORD $0x4eb887de // add v30.4s, v30.4s, v24.4s
+	WORD $0x4e1e61fe // tbl v30.16b, { v15.16b, v16.16b, v17.16b, v18.16b }, v30.16b
+	WORD $0x4e090269 // tbl v9.16b, { v19.16b }, v9.16b
+	WORD $0x4e491929 // uzp1 v9.8h, v9.8h, v9.8h
+	WORD $0x4e091929 // uzp1 v9.16b, v9.16b, v9.16b
+	FMOVS.P F9, 4(R0)
+	WORD $0x6e3fdfde // fmul v30.4s, v30.4s, v31.4s
+	WORD $0x4e3a1fd9 // and v25.16b, v30.16b, v26.16b
+	WORD $0x4ebb6739 // smax v25.4s, v25.4s, v27.4s
+	WORD $0x4ebc8739 // add v25.4s, v25.4s, v28.4s
+	WORD $0x4e39d7de // fadd v30.4s, v30.4s, v25.4s
+	WORD $0x4eb9d7de // fsub v30.4s, v30.4s, v25.4s
+	WORD $0x4ebed7be // fsub v30.4s, v29.4s, v30.4s
+	WORD $0x0e617bc9 // fcvtl v9.2d, v30.2s
+	WORD $0x4e617bca // fcvtl2 v10.2d, v30.4s
+	WORD $0x4e69cd20 // fmla v0.2d, v9.2d, v9.2d
+	WORD $0x4e6acd41 // fmla v1.2d, v10.2d, v10.2d
+	WORD $0x0e617ba9 // fcvtl v9.2d, v29.2s
+	WORD $0x4e617baa // fcvtl2 v10.2d, v29.4s
+	WORD $0x4e69cd24 // fmla v4.2d, v9.2d, v9.2d
+	WORD $0x4e6acd45 // fmla v5.2d, v10.2d, v10.2d
+	WORD $0x4ea0fbde // fabs v30.4s, v30.4s
+	WORD $0x6ebe6508 // umax v8.4s, v8.4s, v30.4s
+	FMOVQ.P 16(R1), F29
+	FMOVQ.P 16(R5), F31
+	WORD $0x4ebd1fbe // orr v30.16b, v29.16b, v29.16b
+	WORD $0x6e3fffde // fdiv v30.4s, v30.4s, v31.4s
+	WORD $0x4ea0dbf4 // fcmeq v20.4s, v31.4s, #0.0
+	WORD $0x4e741fde // bic v30.16b, v30.16b, v20.16b
+	WORD $0x4e0c056a // dup v10.4s, v11.s[1]
+	WORD $0x6eaae7d4 // fcmgt v20.4s, v30.4s, v10.4s
+	WORD $0x6eb486a9 // sub v9.4s, v21.4s, v20.4s
+	WORD $0x4eb79d2a // mul v10.4s, v9.4s, v23.4s
+	WORD $0x4eb8854a // add v10.4s, v10.4s, v24.4s
+	WORD $0x4e0a616a // tbl v10.16b, { v11.16b, v12.16b, v13.16b, v14.16b }, v10.16b
+	WORD $0x6eaae7d4 // fcmgt v20.4s, v30.4s, v10.4s
+	WORD $0x4ea98529 // add v9.4s, v9.4s, v9.4s
+	WORD $0x6eb48529 // sub v9.4s, v9.4s, v20.4s
+	WORD $0x4eb79d2a // mul v10.4s, v9.4s, v23.4s
+	WORD $0x4eb8854a // add v10.4s, v10.4s, v24.4s
+	WORD $0x4e0a616a // tbl v10.16b, { v11.16b, v12.16b, v13.16b, v14.16b }, v10.16b
+	WORD $0x6eaae7d4 // fcmgt v20.4s, v30.4s, v10.4s
+	WORD $0x4ea98529 // add v9.4s, v9.4s, v9.4s
+	WORD $0x6eb48529 // sub v9.4s, v9.4s, v20.4s
+	WORD $0x4eb79d2a // mul v10.4s, v9.4s, v23.4s
+	WORD $0x4eb8854a // add v10.4s, v10.4s, v24.4s
+	WORD $0x4e0a616a // tbl v10.16b, { v11.16b, v12.16b, v13.16b, v14.16b }, v10.16b
+	WORD $0x6eaae7d4 // fcmgt v20.4s, v30.4s, v10.4s
+	WORD $0x4ea98529 // add v9.4s, v9.4s, v9.4s
+	WORD $0x6eb48529 // sub v9.4s, v9.4s, v20.4s
+	WORD $0x6eb68529 // sub v9.4s, v9.4s, v22.4s
+	WORD $0x4eb79d3e // mul v30.4s, v9.4s, v23.4s
+	WORD $0x4eb887de // add v30.4s, v30.4s, v24.4s
+	WORD $0x4e1e61fe // tbl v30.16b, { v15.16b, v16.16b, v17.16b, v18.16b }, v30.16b
+	WORD $0x4e090269 // tbl v9.16b, { v19.16b }, v9.16b
+	WORD $0x4e491929 // uzp1 v9.8h, v9.8h, v9.8h
+	WORD $0x4e091929 // uzp1 v9.16b, v9.16b, v9.16b
+	FMOVS.P F9, 4(R0)
+	WORD $0x6e3fdfde // fmul v30.4s, v30.4s, v31.4s
+	WORD $0x4e3a1fd9 // and v25.16b, v30.16b, v26.16b
+	WORD $0x4ebb6739 // smax v25.4s, v25.4s, v27.4s
+	WORD $0x4ebc8739 // add v25.4s, v25.4s, v28.4s
+	WORD $0x4e39d7de // fadd v30.4s, v30.4s, v25.4s
+	WORD $0x4eb9d7de // fsub v30.4s, v30.4s, v25.4s
+	WORD $0x4ebed7be // fsub v30.4s, v29.4s, v30.4s
+	WORD $0x0e617bc9 // fcvtl v9.2d, v30.2s
+	WORD $0x4e617bca // fcvtl2 v10.2d, v30.4s
+	WORD $0x4e69cd22 // fmla v2.2d, v9.2d, v9.2d
+	WORD $0x4e6acd43 // fmla v3.2d, v10.2d, v10.2d
+	WORD $0x0e617ba9 // fcvtl v9.2d, v29.2s
+	WORD $0x4e617baa // fcvtl2 v10.2d, v29.4s
+	WORD $0x4e69cd26 // fmla v6.2d, v9.2d, v9.2d
+	WORD $0x4e6acd47 // fmla v7.2d, v10.2d, v10.2d
+	WORD $0x4ea0fbde // fabs v30.4s, v30.4s
+	WORD $0x6ebe6508 // umax v8.4s, v8.4s, v30.4s
+	SUBS $8, R6
+	BNE Float16
+	SUBS $1, R4
+	BNE Float16Row
+	MOVD sqErr+72(FP), R8
+	MOVD sq+80(FP), R9
+	MOVD maxAbs+88(FP), R10
+	FSTPQ (F0, F1), 0(R8)
+	FSTPQ (F4, F5), 0(R9)
+	FSTPQ (F2, F3), 32(R8)
+	FSTPQ (F6, F7), 32(R9)
+	WORD $0x6eb0a908 // umaxv s8, v8.4s
+	FMOVS F8, (R10)
+	RET
+
+NotFloat16:
+	MOVD $0x1, R8
+	WORD $0x4e040d1a // dup v26.4s, w8
+	MOVD $0x7fff, R8
+	WORD $0x4e040d1b // dup v27.4s, w8
+	MOVD $0xffff, R8
+	WORD $0x4e040d1c // dup v28.4s, w8
+
+BFloat16Row:
+	MOVD R2, R5
+	MOVD R3, R6
+
+BFloat16:
+	FMOVQ.P 16(R1), F29
+	FMOVQ.P 16(R5), F31
+	WORD $0x4ebd1fbe // orr v30.16b, v29.16b, v29.16b
+	WORD $0x6e3fffde // fdiv v30.4s, v30.4s, v31.4s
+	WORD $0x4ea0dbf4 // fcmeq v20.4s, v31.4s, #0.0
+	WORD $0x4e741fde // bic v30.16b, v30.16b, v20.16b
+	WORD $0x4e0c056a // dup v10.4s, v11.s[1]
+	WORD $0x6eaae7d4 // fcmgt v20.4s, v30.4s, v10.4s
+	WORD $0x6eb486a9 // sub v9.4s, v21.4s, v20.4s
+	WORD $0x4eb79d2a // mul v10.4s, v9.4s, v23.4s
+	WORD $0x4eb8854a // add v10.4s, v10.4s, v24.4s
+	WORD $0x4e0a616a // tbl v10.16b, { v11.16b, v12.16b, v13.16b, v14.16b }, v10.16b
+	WORD $0x6eaae7d4 // fcmgt v20.4s, v30.4s, v10.4s
+	WORD $0x4ea98529 // add v9.4s, v9.4s, v9.4s
+	WORD $0x6eb48529 // sub v9.4s, v9.4s, v20.4s
+	WORD $0x4eb79d2a // mul v10.4s, v9.4s, v23.4s
+	WORD $0x4eb8854a // add v10.4s, v10.4s, v24.4s
+	WORD $0x4e0a616a // tbl v10.16b, { v11.16b, v12.16b, v13.16b, v14.16b }, v10.16b
+	WORD $0x6eaae7d4 // fcmgt v20.4s, v30.4s, v10.4s
+	WORD $0x4ea98529 // add v9.4s, v9.4s, v9.4s
+	WORD $0x6eb48529 // sub v9.4s, v9.4s, v20.4s
+	WORD $0x4eb79d2a // mul v10.4s, v9.4s, v23.4s
+	WORD $0x4eb8854a // add v10.4s, v10.4s, v24.4s
+	WORD $0x4e0a616a // tbl v10.16b, { v11.16b, v12.16b, v13.16b, v14.16b }, v10.16b
+	WORD $0x6eaae7d4 // fcmgt v20.4s, v30.4s, v10.4s
+	WORD $0x4ea98529 // add v9.4s, v9.4s, v9.4s
+	WORD $0x6eb48529 // sub v9.4s, v9.4s, v20.4s
+	WORD $0x6eb68529 // sub v9.4s, v9.4s, v22.4s
+	WORD $0x4eb79d3e // mul v30.4s, v9.4s, v23.4s
+	WORD $0x4eb887de // add v30.4s, v30.4s, v24.4s
+	WORD $0x4e1e61fe // tbl v30.16b, { v15.16b, v16.16b, v17.16b, v18.16b }, v30.16b
+	WORD $0x4e090269 // tbl v9.16b, { v19.16b }, v9.16b
+	WORD $0x4e491929 // uzp1 v9.8h, v9.8h, v9.8h
+	WORD $0x4e091929 // uzp1 v9.16b, v9.16b, v9.16b
+	FMOVS.P F9, 4(R0)
+	WORD $0x6e3fdfde // fmul v30.4s, v30.4s, v31.4s
+	WORD $0x6f3007d9 // ushr v25.4s, v30.4s, #16
+	WORD $0x4e3a1f39 // and v25.16b, v25.16b, v26.16b
+	WORD $0x4ebb87de // add v30.4s, v30.4s, v27.4s
+	WORD $0x4eb987de // add v30.4s, v30.4s, v25.4s
+	WORD $0x4e7c1fde // bic v30.16b, v30.16b, v28.16b
+	WORD $0x4ebed7be // fsub v30.4s, v29.4s, v30.4s
+	WORD $0x0e617bc9 // fcvtl v9.2d, v30.2s
+	WORD $0x4e617bca // fcvtl2 v10.2d, v30.4s
+	WORD $0x4e69cd20 // fmla v0.2d, v9.2d, v9.2d
+	WORD $0x4e6acd41 // fmla v1.2d, v10.2d, v10.2d
+	WORD $0x0e617ba9 // fcvtl v9.2d, v29.2s
+	WORD $0x4e617baa // fcvtl2 v10.2d, v29.4s
+	WORD $0x4e69cd24 // fmla v4.2d, v9.2d, v9.2d
+	WORD $0x4e6acd45 // fmla v5.2d, v10.2d, v10.2d
+	WORD $0x4ea0fbde // fabs v30.4s, v30.4s
+	WORD $0x6ebe6508 // umax v8.4s, v8.4s, v30.4s
+	FMOVQ.P 16(R1), F29
+	FMOVQ.P 16(R5), F31
+	WORD $0x4ebd1fbe // orr v30.16b, v29.16b, v29.16b
+	WORD $0x6e3fffde // fdiv v30.4s, v30.4s, v31.4s
+	WORD $0x4ea0dbf4 // fcmeq v20.4s, v31.4s, #0.0
+	WORD $0x4e741fde // bic v30.16b, v30.16b, v20.16b
+	WORD $0x4e0c056a // dup v10.4s, v11.s[1]
+	WORD $0x6eaae7d4 // fcmgt v20.4s, v30.4s, v10.4s
+	WORD $0x6eb486a9 // sub v9.4s, v21.4s, v20.4s
+	WORD $0x4eb79d2a // mul v10.4s, v9.4s, v23.4s
+	WORD $0x4eb8854a // add v10.4s, v10.4s, v24.4s
+	WORD $0x4e0a616a // tbl v10.16b, { v11.16b, v12.16b, v13.16b, v14.16b }, v10.16b
+	WORD $0x6eaae7d4 // fcmgt v20.4s, v30.4s, v10.4s
+	WORD $0x4ea98529 // add v9.4s, v9.4s, v9.4s
+	WORD $0x6eb48529 // sub v9.4s, v9.4s, v20.4s
+	WORD $0x4eb79d2a // mul v10.4s, v9.4s, v23.4s
+	WORD $0x4eb8854a // add v10.4s, v10.4s, v24.4s
+	WORD $0x4e0a616a // tbl v10.16b, { v11.16b, v12.16b, v13.16b, v14.16b }, v10.16b
+	WORD $0x6eaae7d4 // fcmgt v20.4s, v30.4s, v10.4s
+	WORD $0x4ea98529 // add v9.4s, v9.4s, v9.4s
+	WORD $0x6eb48529 // sub v9.4s, v9.4s, v20.4s
+	WORD $0x4eb79d2a // mul v10.4s, v9.4s, v23.4s
+	WORD $0x4eb8854a // add v10.4s, v10.4s, v24.4s
+	WORD $0x4e0a616a // tbl v10.16b, { v11.16b, v12.16b, v13.16b, v14.16b }, v10.16b
+	WORD $0x6eaae7d4 // fcmgt v20.4s, v30.4s, v10.4s
+	WORD $0x4ea98529 // add v9.4s, v9.4s, v9.4s
+	WORD $0x6eb48529 // sub v9.4s, v9.4s, v20.4s
+	WORD $0x6eb68529 // sub v9.4s, v9.4s, v22.4s
+	WORD $0x4eb79d3e // mul v30.4s, v9.4s, v23.4s
+	WORD $0x4eb887de // add v30.4s, v30.4s, v24.4s
+	WORD $0x4e1e61fe // tbl v30.16b, { v15.16b, v16.16b, v17.16b, v18.16b }, v30.16b
+	WORD $0x4e090269 // tbl v9.16b, { v19.16b }, v9.16b
+	WORD $0x4e491929 // uzp1 v9.8h, v9.8h, v9.8h
+	WORD $0x4e091929 // uzp1 v9.16b, v9.16b, v9.16b
+	FMOVS.P F9, 4(R0)
+	WORD $0x6e3fdfde // fmul v30.4s, v30.4s, v31.4s
+	WORD $0x6f3007d9 // ushr v25.4s, v30.4s, #16
+	WORD $0x4e3a1f39 // and v25.16b, v25.16b, v26.16b
+	WORD $0x4ebb87de // add v30.4s, v30.4s, v27.4s
+	WORD $0x4eb987de // add v30.4s, v30.4s, v25.4s
+	WORD $0x4e7c1fde // bic v30.16b, v30.16b, v28.16b
+	WORD $0x4ebed7be // fsub v30.4s, v29.4s, v30.4s
+	WORD $0x0e617bc9 // fcvtl v9.2d, v30.2s
+	WORD $0x4e617bca // fcvtl2 v10.2d, v30.4s
+	WORD $0x4e69cd22 // fmla v2.2d, v9.2d, v9.2d
+	WORD $0x4e6acd43 // fmla v3.2d, v10.2d, v10.2d
+	WORD $0x0e617ba9 // fcvtl v9.2d, v29.2s
+	WORD $0x4e617baa // fcvtl2 v10.2d, v29.4s
+	WORD $0x4e69cd26 // fmla v6.2d, v9.2d, v9.2d
+	WORD $0x4e6acd47 // fmla v7.2d, v10.2d, v10.2d
+	WORD $0x4ea0fbde // fabs v30.4s, v30.4s
+	WORD $0x6ebe6508 // umax v8.4s, v8.4s, v30.4s
+	SUBS $8, R6
+	BNE BFloat16
+	SUBS $1, R4
+	BNE BFloat16Row
+	MOVD sqErr+72(FP), R8
+	MOVD sq+80(FP), R9
+	MOVD maxAbs+88(FP), R10
+	FSTPQ (F0, F1), 0(R8)
+	FSTPQ (F4, F5), 0(R9)
+	FSTPQ (F2, F3), 32(R8)
+	FSTPQ (F6, F7), 32(R9)
+	WORD $0x6eb0a908 // umaxv s8, v8.4s
+	FMOVS F8, (R10)
+	RET
+
+// func tryNearestNEON(e *float64, x *float32, n int, scale *float32, tries int, tree, values, codes *[16]uint32, typ int)
+TEXT ·tryNearestNEON(SB), NOSPLIT, $0-72
+	MOVD e+0(FP), R0
+	MOVD x+8(FP), R1
+	MOVD n+16(FP), R2
+	MOVD scale+24(FP), R3
+	MOVD tries+32(FP), R4
+	MOVD tree+40(FP), R5
+	FLDPQ 0(R5), (F6, F7)
+	FLDPQ 32(R5), (F8, F9)
+	MOVD values+48(FP), R6
+	FLDPQ 0(R6), (F10, F11)
+	FLDPQ 32(R6), (F12, F13)
+	MOVD codes+56(FP), R7
+	FLDPQ 0(R7), (F16, F17)
+	FLDPQ 32(R7), (F18, F19)
+	WORD $0x4e511a10 // uzp1 v16.8h, v16.8h, v17.8h
+	WORD $0x4e531a52 // uzp1 v18.8h, v18.8h, v19.8h
+	WORD $0x4e121a0e // uzp1 v14.16b, v16.16b, v18.16b
+	MOVD $0x2, R5
+	WORD $0x4e040cb0 // dup v16.4s, w5
+	MOVD $0x10, R5
+	WORD $0x4e040cb1 // dup v17.4s, w5
+	MOVD $0x4040404, R5
+	WORD $0x4e040cb2 // dup v18.4s, w5
+	MOVD $0x3020100, R5
+	WORD $0x4e040cb3 // dup v19.4s, w5
+	MOVD typ+64(FP), R7
+	CMP $0, R7
+	BNE NotFloat32
+
+Float32Try:
+	FMOVS.P 4(R3), F23
+	WORD $0x4e0406f7 // dup v23.4s, v23.s[0]
+	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
+	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
+	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
+	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
+	MOVD R1, R5
+	MOVD R2, R6
+
+Float32:
+	FMOVQ.P 16(R5), F21
+	WORD $0x4eb51eb6 // orr v22.16b, v21.16b, v21.16b
+	WORD $0x6e37fed6 // fdiv v22.4s, v22.4s, v23.4s
+	WORD $0x4ea0daef // fcmeq v15.4s, v23.4s, #0.0
+	WORD $0x4e6f1ed6 // bic v22.16b, v22.16b, v15.16b
+	WORD $0x4e0c04c5 // dup v5.4s, v6.s[1]
+	WORD $0x6ea5e6cf // fcmgt v15.4s, v22.4s, v5.4s
+	WORD $0x6eaf8604 // sub v4.4s, v16.4s, v15.4s
+	WORD $0x4eb29c85 // mul v5.4s, v4.4s, v18.4s
+	WORD $0x4eb384a5 // add v5.4s, v5.4s, v19.4s
+	WORD $0x4e0560c5 // tbl v5.16b, { v6.16b, v7.16b, v8.16b, v9.16b }, v5.16b
+	WORD $0x6ea5e6cf // fcmgt v15.4s, v22.4s, v5.4s
+	WORD $0x4ea48484 // add v4.4s, v4.4s, v4.4s
+	WORD $0x6eaf8484 // sub v4.4s, v4.4s, v15.4s
+	WORD $0x4eb29c85 // mul v5.4s, v4.4s, v18.4s
+	WORD $0x4eb384a5 // add v5.4s, v5.4s, v19.4s
+	WORD $0x4e0560c5 // tbl v5.16b, { v6.16b, v7.16b, v8.16b, v9.16b }, v5.16b
+	WORD $0x6ea5e6cf // fcmgt v15.4s, v22.4s, v5.4s
+	WORD $0x4ea48484 // add v4.4s, v4.4s, v4.4s
+	WORD $0x6eaf8484 // sub v4.4s, v4.4s, v15.4s
+	WORD $0x4eb29c85 // mul v5.4s, v4.4s, v18.4s
+	WORD $0x4eb384a5 // add v5.4s, v5.4s, v19.4s
+	WORD $0x4e0560c5 // tbl v5.16b, { v6.16b, v7.16b, v8.16b, v9.16b }, v5.16b
+	WORD $0x6ea5e6cf // fcmgt v15.4s, v22.4s, v5.4s
+	WORD $0x4ea48484 // add v4.4s, v4.4s, v4.4s
+	WORD $0x6eaf8484 // sub v4.4s, v4.4s, v15.4s
+	WORD $0x6eb18484 // sub v4.4s, v4.4s, v17.4s
+	WORD $0x4eb29c96 // mul v22.4s, v4.4s, v18.4s
+	WORD $0x4eb386d6 // add v22.4s, v22.4s, v19.4s
+	WORD $0x4e166156 // tbl v22.16b, { v10.16b, v11.16b, v12.16b, v13.16b }, v22.16b
+	WORD $0x6e37ded6 // fmul v22.4s, v22.4s, v23.4s
+	WORD $0x4eb6d6b6 // fsub v22.4s, v21.4s, v22.4s
+	WORD $0x0e617ac4 // fcvtl v4.2d, v22.2s
+	WORD $0x4e617ac5 // fcvtl2 v5.2d, v22.4s
+	WORD $0x4e64cc80 // fmla v0.2d, v4.2d, v4.2d
+	WORD $0x4e65cca1 // fmla v1.2d, v5.2d, v5.2d
+	FMOVQ.P 16(R5), F21
+	WORD $0x4eb51eb6 // orr v22.16b, v21.16b, v21.16b
+	WORD $0x6e37fed6 // fdiv v22.4s, v22.4s, v23.4s
+	WORD $0x4ea0daef // fcmeq v15.4s, v23.4s, #0.0
+	WORD $0x4e6f1ed6 // bic v22.16b, v22.16b, v15.16b
+	WORD $0x4e0c04c5 // dup v5.4s, v6.s[1]
+	WORD $0x6ea5e6cf // fcmgt v15.4s, v22.4s, v5.4s
+	WORD $0x6eaf8604 // sub v4.4s, v16.4s, v15.4s
+	WORD $0x4eb29c85 // mul v5.4s, v4.4s, v18.4s
+	WORD $0x4eb384a5 // add v5.4s, v5.4s, v19.4s
+	WORD $0x4e0560c5 // tbl v5.16b, { v6.16b, v7.16b, v8.16b, v9.16b }, v5.16b
+	WORD $0x6ea5e6cf // fcmgt v15.4s, v22.4s, v5.4s
+	WORD $0x4ea48484 // add v4.4s, v4.4s, v4.4s
+	WORD $0x6eaf8484 // sub v4.4s, v4.4s, v15.4s
+	WORD $0x4eb29c85 // mul v5.4s, v4.4s, v18.4s
+	WORD $0x4eb384a5 // add v5.4s, v5.4s, v19.4s
+	WORD $0x4e0560c5 // tbl v5.16b, { v6.16b, v7.16b, v8.16b, v9.16b }, v5.16b
+	WORD $0x6ea5e6cf // fcmgt v15.4s, v22.4s, v5.4s
+	WORD $0x4ea48484 // add v4.4s, v4.4s, v4.4s
+	WORD $0x6eaf8484 // sub v4.4s, v4.4s, v15.4s
+	WORD $0x4eb29c85 // mul v5.4s, v4.4s, v18.4s
+	WORD $0x4eb384a5 // add v5.4s, v5.4s, v19.4s
+	WORD $0x4e0560c5 // tbl v5.16b, { v6.16b, v7.16b, v8.16b, v9.16b }, v5.16b
+	WORD $0x6ea5e6cf // fcmgt v15.4s, v22.4s, v5.4s
+	WORD $0x4ea48484 // add v4.4s, v4.4s, v4.4s
+	WORD $0x6eaf8484 // sub v4.4s, v4.4s, v15.4s
+	WORD $0x6eb18484 // sub v4.4s, v4.4s, v17.4s
+	WORD $0x4eb29c96 // mul v22.4s, v4.4s, v18.4s
+	WORD $0x4eb386d6 // add v22.4s, v22.4s, v19.4s
+	WORD $0x4e166156 // tbl v22.16b, { v10.16b, v11.16b, v12.16b, v13.16b }, v22.16b
+	WORD $0x6e37ded6 // fmul v22.4s, v22.4s, v23.4s
+	WORD $0x4eb6d6b6 // fsub v22.4s, v21.4s, v22.4s
+	WORD $0x0e617ac4 // fcvtl v4.2d, v22.2s
+	WORD $0x4e617ac5 // fcvtl2 v5.2d, v22.4s
+	WORD $0x4e64cc82 // fmla v2.2d, v4.2d, v4.2d
+	WORD $0x4e65cca3 // fmla v3.2d, v5.2d, v5.2d
+	SUBS $8, R6
+	BNE Float32
+	WORD $0x6e61d400 // faddp v0.2d, v0.2d, v1.2d
+	WORD $0x6e63d442 // faddp v2.2d, v2.2d, v3.2d
+	WORD $0x6e62d400 // faddp v0.2d, v0.2d, v2.2d
+	WORD $0x6e60d400 // faddp v0.2d, v0.2d, v0.2d
+	FMOVD.P F0, 8(R0)
+	SUBS $1, R4
+	BNE Float32Try
+	RET
+
+NotFloat32:
+	CMP $1, R7
+	BNE NotFloat16
+	MOVD $0x7f800000, R8
+	WORD $0x4e040d15 // dup v21.4s, w8
+	MOVD $0x38800000, R8
+	WORD $0x4e040d16 // dup v22.4s, w8
+	MOVD $0x6c00000, R8
+	WORD $0x4e040d17 // dup v23.4s, w8
+
+Float16Try:
+	FMOVS.P 4(R3), F26
+	WORD $0x4e04075a // dup v26.4s, v26.s[0]
+	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
+	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
+	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
+	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
+	MOVD R1, R5
+	MOVD R2, R6
+
+Float16:
+	FMOVQ.P 16(R5), F24
+	WORD $0x4eb81f19 // orr v25.16b, v24.16b, v24.16b
+	WORD $0x6e3aff39 // fdiv v25.4s, v25.4s, v26.4s
+	WORD $0x4ea0db4f // fcmeq v15.4s, v26.4s, #0.0
+	WORD $0x4e6f1f39 // bic v25.16b, v25.16b, v15.16b
+	WORD $0x4e0c04c5 // dup v5.4s, v6.s[1]
+	WORD $0x6ea5e72f // fcmgt v15.4s, v25.4s, v5.4s
+	WORD $0x6eaf8604 // sub v4.4s, v16.4s, v15.4s
+	WORD $0x4eb29c85 // mul v5.4s, v4.4s, v18.4s
+	WORD $0x4eb384a5 // add v5.4s, v5.4s, v19.4s
+	WORD $0x4e0560c5 // tbl v5.16b, { v6.16b, v7.16b, v8.16b, v9.16b }, v5.16b
+	WORD $0x6ea5e72f // fcmgt v15.4s, v25.4s, v5.4s
+	WORD $0x4ea48484 // add v4.4s, v4.4s, v4.4s
+	WORD $0x6eaf8484 // sub v4.4s, v4.4s, v15.4s
+	WORD $0x4eb29c85 // mul v5.4s, v4.4s, v18.4s
+	WORD $0x4eb384a5 // add v5.4s, v5.4s, v19.4s
+	WORD $0x4e0560c5 // tbl v5.16b, { v6.16b, v7.16b, v8.16b, v9.16b }, v5.16b
+	WORD $0x6ea5e72f // fcmgt v15.4s, v25.4s, v5.4s
+	WORD $0x4ea48484 // add v4.4s, v4.4s, v4.4s
+	WORD $0x6eaf8484 // sub v4.4s, v4.4s, v15.4s
+	WORD $0x4eb29c85 // mul v5.4s, v4.4s, v18.4s
+	WORD $0x4eb384a5 // add v5.4s, v5.4s, v19.4s
+	WORD $0x4e0560c5 // tbl v5.16b, { v6.16b, v7.16b, v8.16b, v9.16b }, v5.16b
+	WORD $0x6ea5e72f // fcmgt v15.4s, v25.4s, v5.4s
+	WORD $0x4ea48484 // add v4.4s, v4.4s, v4.4s
+	WORD $0x6eaf8484 // sub v4.4s, v4.4s, v15.4s
+	WORD $0x6eb18484 // sub v4.4s, v4.4s, v17.4s
+	WORD $0x4eb29c99 // mul v25.4s, v4.4s, v18.4s
+	WORD $0x4eb38739 // add v25.4s, v25.4s, v19.4s
+	WORD $0x4e196159 // tbl v25.16b, { v10.16b, v11.16b, v12.16b, v13.16b }, v25.16b
+	WORD $0x6e3adf39 // fmul v25.4s, v25.4s, v26.4s
+	WORD $0x4e351f34 // and v20.16b, v25.16b, v21.16b
+	WORD $0x4eb66694 // smax v20.4s, v20.4s, v22.4s
+	WORD $0x4eb78694 // add v20.4s, v20.4s, v23.4s
+	WORD $0x4e34d739 // fadd v25.4s, v25.4s, v20.4s
+	WORD $0x4eb4d739 // fsub v25.4s, v25.4s, v20.4s
+	WORD $0x4eb9d719 // fsub v25.4s, v24.4s, v25.4s
+	WORD $0x0e617b24 // fcvtl v4.2d, v25.2s
+	WORD $0x4e617b25 // fcvtl2 v5.2d, v25.4s
+	WORD $0x4e64cc80 // fmla v0.2d, v4.2d, v4.2d
+	WORD $0x4e65cca1 // fmla v1.2d, v5.2d, v5.2d
+	FMOVQ.P 16(R5), F24
+	WORD $0x4eb81f19 // orr v25.16b, v24.16b, v24.16b
+	WORD $0x6e3aff39 // fdiv v25.4s, v25.4s, v26.4s
+	WORD $0x4ea0db4f // fcmeq v15.4s, v26.4s, #0.0
+	WORD $0x4e6f1f39 // bic v25.16b, v25.16b, v15.16b
+	WORD $0x4e0c04c5 // dup v5.4s, v6.s[1]
+	WORD $0x6ea5e72f // fcmgt v15.4s, v25.4s, v5.4s
+	WORD $0x6eaf8604 // sub v4.4s, v16.4s, v15.4s
+	WORD $0x4eb29c85 // mul v5.4s, v4.4s, v18.4s
+	WORD $0x4eb384a5 // add v5.4s, v5.4s, v19.4s
+	WORD $0x4e0560c5 // tbl v5.16b, { v6.16b, v7.16b, v8.16b, v9.16b }, v5.16b
+	WORD $0x6ea5e72f // fcmgt v15.4s, v25.4s, v5.4s
+	WORD $0x4ea48484 // add v4.4s, v4.4s, v4.4s
+	WORD $0x6eaf8484 // sub v4.4s, v4.4s, v15.4s
+	WORD $0x4eb29c85 // mul v5.4s, v4.4s, v18.4s
+	WORD $0x4eb384a5 // add v5.4s, v5.4s, v19.4s
+	WORD $0x4e0560c5 // tbl v5.16b, { v6.16b, v7.16b, v8.16b, v9.16b }, v5.16b
+	WORD $0x6ea5e72f // fcmgt v15.4s, v25.4s, v5.4s
+	WORD $0x4ea48484 // add v4.4s, v4.4s, v4.4s
+	WORD $0x6eaf8484 // sub v4.4s, v4.4s, v15.4s
+	WORD $0x4eb29c85 // mul v5.4s, v4.4s, v18.4s
+	WORD $0x4eb384a5 // add v5.4s, v5.4s, v19.4s
+	WORD $0x4e0560c5 // tbl v5.16b, { v6.16b, v7.16b, v8.16b, v9.16b }, v5.16b
+	WORD $0x6ea5e72f // fcmgt v15.4s, v25.4s, v5.4s
+	WORD $0x4ea48484 // add v4.4s, v4.4s, v4.4s
+	WORD $0x6eaf8484 // sub v4.4s, v4.4s, v15.4s
+	WORD $0x6eb18484 // sub v4.4s, v4.4s, v17.4s
+	WORD $0x4eb29c99 // mul v25.4s, v4.4s, v18.4s
+	WORD $0x4eb38739 // add v25.4s, v25.4s, v19.4s
+	WORD $0x4e196159 // tbl v25.16b, { v10.16b, v11.16b, v12.16b, v13.16b }, v25.16b
+	WORD $0x6e3adf39 // fmul v25.4s, v25.4s, v26.4s
+	WORD $0x4e351f34 // and v20.16b, v25.16b, v21.16b
+	WORD $0x4eb66694 // smax v20.4s, v20.4s, v22.4s
+	WORD $0x4eb78694 // add v20.4s, v20.4s, v23.4s
+	WORD $0x4e34d739 // fadd v25.4s, v25.4s, v20.4s
+	WORD $0x4eb4d739 // fsub v25.4s, v25.4s, v20.4s
+	WORD $0x4eb9d719 // fsub v25.4s, v24.4s, v25.4s
+	WORD $0x0e617b24 // fcvtl v4.2d, v25.2s
+	WORD $0x4e617b25 // fcvtl2 v5.2d, v25.4s
+	WORD $0x4e64cc82 // fmla v2.2d, v4.2d, v4.2d
+	WORD $0x4e65cca3 // fmla v3.2d, v5.2d, v5.2d
+	SUBS $8, R6
+	BNE Float16
+	WORD $0x6e61d400 // faddp v0.2d, v0.2d, v1.2d
+	WORD $0x6e63d442 // faddp v2.2d, v2.2d, v3.2d
+	WORD $0x6e62d400 // faddp v0.2d, v0.2d, v2.2d
+	WORD $0x6e60d400 // faddp v0.2d, v0.2d, v0.2d
+	FMOVD.P F0, 8(R0)
+	SUBS $1, R4
+	BNE Float16Try
+	RET
+
+NotFloat16:
+	MOVD $0x1, R8
+	WORD $0x4e040d15 // dup v21.4s, w8
+	MOVD $0x7fff, R8
+	WORD $0x4e040d16 // dup v22.4s, w8
+	MOVD $0xffff, R8
+	WORD $0x4e040d17 // dup v23.4s, w8
+
+BFloat16Try:
+	FMOVS.P 4(R3), F26
+	WORD $0x4e04075a // dup v26.4s, v26.s[0]
+	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
+	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
+	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
+	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
+	MOVD R1, R5
+	MOVD R2, R6
+
+BFloat16:
+	FMOVQ.P 16(R5), F24
+	WORD $0x4eb81f19 // orr v25.16b, v24.16b, v24.16b
+	WORD $0x6e3aff39 // fdiv v25.4s, v25.4s, v26.4s
+	WORD $0x4ea0db4f // fcmeq v15.4s, v26.4s, #0.0
+	WORD $0x4e6f1f39 // bic v25.16b, v25.16b, v15.16b
+	WORD $0x4e0c04c5 // dup v5.4s, v6.s[1]
+	WORD $0x6ea5e72f // fcmgt v15.4s, v25.4s, v5.4s
+	WORD $0x6eaf8604 // sub v4.4s, v16.4s, v15.4s
+	WORD $0x4eb29c85 // mul v5.4s, v4.4s, v18.4s
+	WORD $0x4eb384a5 // add v5.4s, v5.4s, v19.4s
+	WORD $0x4e0560c5 // tbl v5.16b, { v6.16b, v7.16b, v8.16b, v9.16b }, v5.16b
+	WORD $0x6ea5e72f // fcmgt v15.4s, v25.4s, v5.4s
+	WORD $0x4ea48484 // add v4.4s, v4.4s, v4.4s
+	WORD $0x6eaf8484 // sub v4.4s, v4.4s, v15.4s
+	WORD $0x4eb29c85 // mul v5.4s, v4.4s, v18.4s
+	WORD $0x4eb384a5 // add v5.4s, v5.4s, v19.4s
+	WORD $0x4e0560c5 // tbl v5.16b, { v6.16b, v7.16b, v8.16b, v9.16b }, v5.16b
+	WORD $0x6ea5e72f // fcmgt v15.4s, v25.4s, v5.4s
+	WORD $0x4ea48484 // add v4.4s, v4.4s, v4.4s
+	WORD $0x6eaf8484 // sub v4.4s, v4.4s, v15.4s
+	WORD $0x4eb29c85 // mul v5.4s, v4.4s, v18.4s
+	WORD $0x4eb384a5 // add v5.4s, v5.4s, v19.4s
+	WORD $0x4e0560c5 // tbl v5.16b, { v6.16b, v7.16b, v8.16b, v9.16b }, v5.16b
+	WORD $0x6ea5e72f // fcmgt v15.4s, v25.4s, v5.4s
+	WORD $0x4ea48484 // add v4.4s, v4.4s, v4.4s
+	WORD $0x6eaf8484 // sub v4.4s, v4.4s, v15.4s
+	WORD $0x6eb18484 // sub v4.4s, v4.4s, v17.4s
+	WORD $0x4eb29c99 // mul v25.4s, v4.4s, v18.4s
+	WORD $0x4eb38739 // add v25.4s, v25.4s, v19.4s
+	WORD $0x4e196159 // tbl v25.16b, { v10.16b, v11.16b, v12.16b, v13.16b }, v25.16b
+	WORD $0x6e3adf39 // fmul v25.4s, v25.4s, v26.4s
+	WORD $0x6f300734 // ushr v20.4s, v25.4s, #16
+	WORD $0x4e351e94 // and v20.16b, v20.16b, v21.16b
+	WORD $0x4eb68739 // add v25.4s, v25.4s, v22.4s
+	WORD $0x4eb48739 // add v25.4s, v25.4s, v20.4s
+	WORD $0x4e771f39 // bic v25.16b, v25.16b, v23.16b
+	WORD $0x4eb9d719 // fsub v25.4s, v24.4s, v25.4s
+	WORD $0x0e617b24 // fcvtl v4.2d, v25.2s
+	WORD $0x4e617b25 // fcvtl2 v5.2d, v25.4s
+	WORD $0x4e64cc80 // fmla v0.2d, v4.2d, v4.2d
+	WORD $0x4e65cca1 // fmla v1.2d, v5.2d, v5.2d
+	FMOVQ.P 16(R5), F24
+	WORD $0x4eb81f19 // orr v25.16b, v24.16b, v24.16b
+	WORD $0x6e3aff39 // fdiv v25.4s, v25.4s, v26.4s
+	WORD $0x4ea0db4f // fcmeq v15.4s, v26.4s, #0.0
+	WORD $0x4e6f1f39 // bic v25.16b, v25.16b, v15.16b
+	WORD $0x4e0c04c5 // dup v5.4s, v6.s[1]
+	WORD $0x6ea5e72f // fcmgt v15.4s, v25.4s, v5.4s
+	WORD $0x6eaf8604 // sub v4.4s, v16.4s, v15.4s
+	WORD $0x4eb29c85 // mul v5.4s, v4.4s, v18.4s
+	WORD $0x4eb384a5 // add v5.4s, v5.4s, v19.4s
+	WORD $0x4e0560c5 // tbl v5.16b, { v6.16b, v7.16b, v8.16b, v9.16b }, v5.16b
+	WORD $0x6ea5e72f // fcmgt v15.4s, v25.4s, v5.4s
+	WORD $0x4ea48484 // add v4.4s, v4.4s, v4.4s
+	WORD $0x6eaf8484 // sub v4.4s, v4.4s, v15.4s
+	WORD $0x4eb29c85 // mul v5.4s, v4.4s, v18.4s
+	WORD $0x4eb384a5 // add v5.4s, v5.4s, v19.4s
+	WORD $0x4e0560c5 // tbl v5.16b, { v6.16b, v7.16b, v8.16b, v9.16b }, v5.16b
+	WORD $0x6ea5e72f // fcmgt v15.4s, v25.4s, v5.4s
+	WORD $0x4ea48484 // add v4.4s, v4.4s, v4.4s
+	WORD $0x6eaf8484 // sub v4.4s, v4.4s, v15.4s
+	WORD $0x4eb29c85 // mul v5.4s, v4.4s, v18.4s
+	WORD $0x4eb384a5 // add v5.4s, v5.4s, v19.4s
+	WORD $0x4e0560c5 // tbl v5.16b, { v6.16b, v7.16b, v8.16b, v9.16b }, v5.16b
+	WORD $0x6ea5e72f // fcmgt v15.4s, v25.4s, v5.4s
+	WORD $0x4ea48484 // add v4.4s, v4.4s, v4.4s
+	WORD $0x6eaf8484 // sub v4.4s, v4.4s, v15.4s
+	WORD $0x6eb18484 // sub v4.4s, v4.4s, v17.4s
+	WORD $0x4eb29c99 // mul v25.4s, v4.4s, v18.4s
+	WORD $0x4eb38739 // add v25.4s, v25.4s, v19.4s
+	WORD $0x4e196159 // tbl v25.16b, { v10.16b, v11.16b, v12.16b, v13.16b }, v25.16b
+	WORD $0x6e3adf39 // fmul v25.4s, v25.4s, v26.4s
+	WORD $0x6f300734 // ushr v20.4s, v25.4s, #16
+	WORD $0x4e351e94 // and v20.16b, v20.16b, v21.16b
+	WORD $0x4eb68739 // add v25.4s, v25.4s, v22.4s
+	WORD $0x4eb48739 // add v25.4s, v25.4s, v20.4s
+	WORD $0x4e771f39 // bic v25.16b, v25.16b, v23.16b
+	WORD $0x4eb9d719 // fsub v25.4s, v24.4s, v25.4s
+	WORD $0x0e617b24 // fcvtl v4.2d, v25.2s
+	WORD $0x4e617b25 // fcvtl2 v5.2d, v25.4s
+	WORD $0x4e64cc82 // fmla v2.2d, v4.2d, v4.2d
+	WORD $0x4e65cca3 // fmla v3.2d, v5.2d, v5.2d
+	SUBS $8, R6
+	BNE BFloat16
+	WORD $0x6e61d400 // faddp v0.2d, v0.2d, v1.2d
+	WORD $0x6e63d442 // faddp v2.2d, v2.2d, v3.2d
+	WORD $0x6e62d400 // faddp v0.2d, v0.2d, v2.2d
+	WORD $0x6e60d400 // faddp v0.2d, v0.2d, v0.2d
+	FMOVD.P F0, 8(R0)
+	SUBS $1, R4
+	BNE BFloat16Try
+	RET
+
+// func expNEON(y, x *float32, n int)
+TEXT ·expNEON(SB), NOSPLIT, $0-24
+	MOVD $0x42b20000, R0
+	WORD $0x4e040c00 // dup v0.4s, w0
+	MOVD $0xc2d00000, R0
+	WORD $0x4e040c01 // dup v1.4s, w0
+	MOVD $0x3fb8aa3b, R0
+	WORD $0x4e040c02 // dup v2.4s, w0
+	MOVD $0x4b400000, R0
+	WORD $0x4e040c03 // dup v3.4s, w0
+	MOVD $0x3f318000, R0
+	WORD $0x4e040c04 // dup v4.4s, w0
+	MOVD $0xb95e8083, R0
+	WORD $0x4e040c05 // dup v5.4s, w0
+	MOVD $0x39506967, R0
+	WORD $0x4e040c06 // dup v6.4s, w0
+	MOVD $0x3ab743ce, R0
+	WORD $0x4e040c07 // dup v7.4s, w0
+	MOVD $0x3c088908, R0
+	WORD $0x4e040c08 // dup v8.4s, w0
+	MOVD $0x3d2aa9c1, R0
+	WORD $0x4e040c09 // dup v9.4s, w0
+	MOVD $0x3e2aaaaa, R0
+	WORD $0x4e040c0a // dup v10.4s, w0
+	MOVD $0x3f000000, R0
+	WORD $0x4e040c0b // dup v11.4s, w0
+	MOVD $0x3f800000, R0
+	WORD $0x4e040c0c // dup v12.4s, w0
+	MOVD $0x7f, R0
+	WORD $0x4e040c0d // dup v13.4s, w0
+	MOVD y+0(FP), R0
+	MOVD x+8(FP), R1
+	MOVD n+16(FP), R2
+
+next:
+	FLDPQ.P 32(R1), (F18, F19)
+	WORD $0x6ea0e651 // fcmgt v17.4s, v18.4s, v0.4s
+	WORD $0x6eb11c12 // bit v18.16b, v0.16b, v17.16b
+	WORD $0x6eb2e431 // fcmgt v17.4s, v1.4s, v18.4s
+	WORD $0x6eb11c32 // bit v18.16b, v1.16b, v17.16b
+	WORD $0x6e22de4e // fmul v14.4s, v18.4s, v2.4s
+	WORD $0x4e23d5ce // fadd v14.4s, v14.4s, v3.4s
+	WORD $0x4ea3d5cf // fsub v15.4s, v14.4s, v3.4s
+	WORD $0x6e24ddf1 // fmul v17.4s, v15.4s, v4.4s
+	WORD $0x4eb1d652 // fsub v18.4s, v18.4s, v17.4s
+	WORD $0x6e25ddf1 // fmul v17.4s, v15.4s, v5.4s
+	WORD $0x4eb1d652 // fsub v18.4s, v18.4s, v17.4s
+	WORD $0x6e32dcd0 // fmul v16.4s, v6.4s, v18.4s
+	WORD $0x4e27d610 // fadd v16.4s, v16.4s, v7.4s
+	WORD $0x6e32de10 // fmul v16.4s, v16.4s, v18.4s
+	WORD $0x4e28d610 // fadd v16.4s, v16.4s, v8.4s
+	WORD $0x6e32de10 // fmul v16.4s, v16.4s, v18.4s
+	WORD $0x4e29d610 // fadd v16.4s, v16.4s, v9.4s
+	WORD $0x6e32de10 // fmul v16.4s, v16.4s, v18.4s
+	WORD $0x4e2ad610 // fadd v16.4s, v16.4s, v10.4s
+	WORD $0x6e32de10 // fmul v16.4s, v16.4s, v18.4s
+	WORD $0x4e2bd610 // fadd v16.4s, v16.4s, v11.4s
+	WORD $0x6e32de10 // fmul v16.4s, v16.4s, v18.4s
+	WORD $0x6e32de10 // fmul v16.4s, v16.4s, v18.4s
+	WORD $0x4e32d610 // fadd v16.4s, v16.4s, v18.4s
+	WORD $0x4e2cd612 // fadd v18.4s, v16.4s, v12.4s
+	WORD $0x6ea385ce // sub v14.4s, v14.4s, v3.4s
+	WORD $0x4f3f05cf // sshr v15.4s, v14.4s, #1
+	WORD $0x6eaf85ce // sub v14.4s, v14.4s, v15.4s
+	WORD $0x4ead85ef // add v15.4s, v15.4s, v13.4s
+	WORD $0x4f3755ef // shl v15.4s, v15.4s, #23
+	WORD $0x6e2fde52 // fmul v18.4s, v18.4s, v15.4s
+	WORD $0x4ead85ce // add v14.4s, v14.4s, v13.4s
+	WORD $0x4f3755ce // shl v14.4s, v14.4s, #23
+	WORD $0x6e2ede52 // fmul v18.4s, v18.4s, v14.4s
+	WORD $0x6ea0e671 // fcmgt v17.4s, v19.4s, v0.4s
+	WORD $0x6eb11c13 // bit v19.16b, v0.16b, v17.16b
+	WORD $0x6eb3e431 // fcmgt v17.4s, v1.4s, v19.4s
+	WORD $0x6eb11c33 // bit v19.16b, v1.16b, v17.16b
+	WORD $0x6e22de6e // fmul v14.4s, v19.4s, v2.4s
+	WORD $0x4e23d5ce // fadd v14.4s, v14.4s, v3.4s
+	WORD $0x4ea3d5cf // fsub v15.4s, v14.4s, v3.4s
+	WORD $0x6e24ddf1 // fmul v17.4s, v15.4s, v4.4s
+	WORD $0x4eb1d673 // fsub v19.4s, v19.4s, v17.4s
+	WORD $0x6e25ddf1 // fmul v17.4s, v15.4s, v5.4s
+	WORD $0x4eb1d673 // fsub v19.4s, v19.4s, v17.4s
+	WORD $0x6e33dcd0 // fmul v16.4s, v6.4s, v19.4s
+	WORD $0x4e27d610 // fadd v16.4s, v16.4s, v7.4s
+	WORD $0x6e33de10 // fmul v16.4s, v16.4s, v19.4s
+	WORD $0x4e28d610 // fadd v16.4s, v16.4s, v8.4s
+	WORD $0x6e33de10 // fmul v16.4s, v16.4s, v19.4s
+	WORD $0x4e29d610 // fadd v16.4s, v16.4s, v9.4s
+	WORD $0x6e33de10 // fmul v16.4s, v16.4s, v19.4s
+	WORD $0x4e2ad610 // fadd v16.4s, v16.4s, v10.4s
+	WORD $0x6e33de10 // fmul v16.4s, v16.4s, v19.4s
+	WORD $0x4e2bd610 // fadd v16.4s, v16.4s, v11.4s
+	WORD $0x6e33de10 // fmul v16.4s, v16.4s, v19.4s
+	WORD $0x6e33de10 // fmul v16.4s, v16.4s, v19.4s
+	WORD $0x4e33d610 // fadd v16.4s, v16.4s, v19.4s
+	WORD $0x4e2cd613 // fadd v19.4s, v16.4s, v12.4s
+	WORD $0x6ea385ce // sub v14.4s, v14.4s, v3.4s
+	WORD $0x4f3f05cf // sshr v15.4s, v14.4s, #1
+	WORD $0x6eaf85ce // sub v14.4s, v14.4s, v15.4s
+	WORD $0x4ead85ef // add v15.4s, v15.4s, v13.4s
+	WORD $0x4f3755ef // shl v15.4s, v15.4s, #23
+	WORD $0x6e2fde73 // fmul v19.4s, v19.4s, v15.4s
+	WORD $0x4ead85ce // add v14.4s, v14.4s, v13.4s
+	WORD $0x4f3755ce // shl v14.4s, v14.4s, #23
+	WORD $0x6e2ede73 // fmul v19.4s, v19.4s, v14.4s
+	FSTPQ.P (F18, F19), 32(R0)
+	SUBS $8, R2
+	BNE next
+	RET
+
+// func rationalNEON(y, x *float32, n int, f *float32)
+TEXT ·rationalNEON(SB), NOSPLIT, $0-32
+	MOVD f+24(FP), R0
+	FMOVS 0(R0), F0
+	WORD $0x4e040400 // dup v0.4s, v0.s[0]
+	FMOVS 4(R0), F1
+	WORD $0x4e040421 // dup v1.4s, v1.s[0]
+	FMOVS 8(R0), F2
+	WORD $0x4e040442 // dup v2.4s, v2.s[0]
+	FMOVS 12(R0), F3
+	WORD $0x4e040463 // dup v3.4s, v3.s[0]
+	FMOVS 16(R0), F4
+	WORD $0x4e040484 // dup v4.4s, v4.s[0]
+	FMOVS 20(R0), F5
+	WORD $0x4e0404a5 // dup v5.4s, v5.s[0]
+	FMOVS 24(R0), F6
+	WORD $0x4e0404c6 // dup v6.4s, v6.s[0]
+	FMOVS 28(R0), F7
+	WORD $0x4e0404e7 // dup v7.4s, v7.s[0]
+	FMOVS 32(R0), F8
+	WORD $0x4e040508 // dup v8.4s, v8.s[0]
+	FMOVS 36(R0), F9
+	WORD $0x4e040529 // dup v9.4s, v9.s[0]
+	FMOVS 40(R0), F10
+	WORD $0x4e04054a // dup v10.4s, v10.s[0]
+	FMOVS 44(R0), F11
+	WORD $0x4e04056b // dup v11.4s, v11.s[0]
+	FMOVS 48(R0), F12
+	WORD $0x4e04058c // dup v12.4s, v12.s[0]
+	MOVD $0x3f800000, R1
+	WORD $0x4e040c2e // dup v14.4s, w1
+	MOVD $0xbf800000, R1
+	WORD $0x4e040c2f // dup v15.4s, w1
+	WORD $0x6ea0f80d // fneg v13.4s, v0.4s
+	MOVD y+0(FP), R1
+	MOVD x+8(FP), R2
+	MOVD n+16(FP), R3
+
+next:
+	FLDPQ.P 32(R2), (F19, F20)
+	WORD $0x6ea0e672 // fcmgt v18.4s, v19.4s, v0.4s
+	WORD $0x6eb21c13 // bit v19.16b, v0.16b, v18.16b
+	WORD $0x6eb3e5b2 // fcmgt v18.4s, v13.4s, v19.4s
+	WORD $0x6eb21db3 // bit v19.16b, v13.16b, v18.16b
+	WORD $0x6e33de70 // fmul v16.4s, v19.4s, v19.4s
+	WORD $0x6e30dc31 // fmul v17.4s, v1.4s, v16.4s
+	WORD $0x6e30dcf2 // fmul v18.4s, v7.4s, v16.4s
+	WORD $0x4e22d631 // fadd v17.4s, v17.4s, v2.4s
+	WORD $0x4e28d652 // fadd v18.4s, v18.4s, v8.4s
+	WORD $0x6e30de31 // fmul v17.4s, v17.4s, v16.4s
+	WORD $0x6e30de52 // fmul v18.4s, v18.4s, v16.4s
+	WORD $0x4e23d631 // fadd v17.4s, v17.4s, v3.4s
+	WORD $0x4e29d652 // fadd v18.4s, v18.4s, v9.4s
+	WORD $0x6e30de31 // fmul v17.4s, v17.4s, v16.4s
+	WORD $0x6e30de52 // fmul v18.4s, v18.4s, v16.4s
+	WORD $0x4e24d631 // fadd v17.4s, v17.4s, v4.4s
+	WORD $0x4e2ad652 // fadd v18.4s, v18.4s, v10.4s
+	WORD $0x6e30de31 // fmul v17.4s, v17.4s, v16.4s
+	WORD $0x6e30de52 // fmul v18.4s, v18.4s, v16.4s
+	WORD $0x4e25d631 // fadd v17.4s, v17.4s, v5.4s
+	WORD $0x4e2bd652 // fadd v18.4s, v18.4s, v11.4s
+	WORD $0x6e30de31 // fmul v17.4s, v17.4s, v16.4s
+	WORD $0x6e30de52 // fmul v18.4s, v18.4s, v16.4s
+	WORD $0x4e26d631 // fadd v17.4s, v17.4s, v6.4s
+	WORD $0x4e2cd652 // fadd v18.4s, v18.4s, v12.4s
+	WORD $0x6e31de73 // fmul v19.4s, v19.4s, v17.4s
+	WORD $0x6e32fe73 // fdiv v19.4s, v19.4s, v18.4s
+	WORD $0x6eaee672 // fcmgt v18.4s, v19.4s, v14.4s
+	WORD $0x6eb21dd3 // bit v19.16b, v14.16b, v18.16b
+	WORD $0x6eb3e5f2 // fcmgt v18.4s, v15.4s, v19.4s
+	WORD $0x6eb21df3 // bit v19.16b, v15.16b, v18.16b
+	WORD $0x6ea0e692 // fcmgt v18.4s, v20.4s, v0.4s
+	WORD $0x6eb21c14 // bit v20.16b, v0.16b, v18.16b
+	WORD $0x6eb4e5b2 // fcmgt v18.4s, v13.4s, v20.4s
+	WORD $0x6eb21db4 // bit v20.16b, v13.16b, v18.16b
+	WORD $0x6e34de90 // fmul v16.4s, v20.4s, v20.4s
+	WORD $0x6e30dc31 // fmul v17.4s, v1.4s, v16.4s
+	WORD $0x6e30dcf2 // fmul v18.4s, v7.4s, v16.4s
+	WORD $0x4e22d631 // fadd v17.4s, v17.4s, v2.4s
+	WORD $0x4e28d652 // fadd v18.4s, v18.4s, v8.4s
+	WORD $0x6e30de31 // fmul v17.4s, v17.4s, v16.4s
+	WORD $0x6e30de52 // fmul v18.4s, v18.4s, v16.4s
+	WORD $0x4e23d631 // fadd v17.4s, v17.4s, v3.4s
+	WORD $0x4e29d652 // fadd v18.4s, v18.4s, v9.4s
+	WORD $0x6e30de31 // fmul v17.4s, v17.4s, v16.4s
+	WORD $0x6e30de52 // fmul v18.4s, v18.4s, v16.4s
+	WORD $0x4e24d631 // fadd v17.4s, v17.4s, v4.4s
+	WORD $0x4e2ad652 // fadd v18.4s, v18.4s, v10.4s
+	WORD $0x6e30de31 // fmul v17.4s, v17.4s, v16.4s
+	WORD $0x6e30de52 // fmul v18.4s, v18.4s, v16.4s
+	WORD $0x4e25d631 // fadd v17.4s, v17.4s, v5.4s
+	WORD $0x4e2bd652 // fadd v18.4s, v18.4s, v11.4s
+	WORD $0x6e30de31 // fmul v17.4s, v17.4s, v16.4s
+	WORD $0x6e30de52 // fmul v18.4s, v18.4s, v16.4s
+	WORD $0x4e26d631 // fadd v17.4s, v17.4s, v6.4s
+	WORD $0x4e2cd652 // fadd v18.4s, v18.4s, v12.4s
+	WORD $0x6e31de94 // fmul v20.4s, v20.4s, v17.4s
+	WORD $0x6e32fe94 // fdiv v20.4s, v20.4s, v18.4s
+	WORD $0x6eaee692 // fcmgt v18.4s, v20.4s, v14.4s
+	WORD $0x6eb21dd4 // bit v20.16b, v14.16b, v18.16b
+	WORD $0x6eb4e5f2 // fcmgt v18.4s, v15.4s, v20.4s
+	WORD $0x6eb21df4 // bit v20.16b, v15.16b, v18.16b
+	FSTPQ.P (F19, F20), 32(R1)
+	SUBS $8, R3
+	BNE next
+	RET
+
+// func dotNEON(sums, x, y *float32, n int)
+TEXT ·dotNEON(SB), NOSPLIT, $0-32
+	MOVD sums+0(FP), R0
+	MOVD x+8(FP), R1
+	MOVD y+16(FP), R2
+	MOVD n+24(FP), R3
+	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
+	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
+	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
+	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
+	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
+	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
+	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
+	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
+
+next:
+	FLDPQ.P 32(R1), (F8, F9)
+	FLDPQ.P 32(R2), (F10, F11)
+	WORD $0x6e2add08 // fmul v8.4s, v8.4s, v10.4s
+	WORD $0x4e28d400 // fadd v0.4s, v0.4s, v8.4s
+	WORD $0x6e2bdd29 // fmul v9.4s, v9.4s, v11.4s
+	WORD $0x4e29d421 // fadd v1.4s, v1.4s, v9.4s
+	FLDPQ.P 32(R1), (F8, F9)
+	FLDPQ.P 32(R2), (F10, F11)
+	WORD $0x6e2add08 // fmul v8.4s, v8.4s, v10.4s
+	WORD $0x4e28d442 // fadd v2.4s, v2.4s, v8.4s
+	WORD $0x6e2bdd29 // fmul v9.4s, v9.4s, v11.4s
+	WORD $0x4e29d463 // fadd v3.4s, v3.4s, v9.4s
+	FLDPQ.P 32(R1), (F8, F9)
+	FLDPQ.P 32(R2), (F10, F11)
+	WORD $0x6e2add08 // fmul v8.4s, v8.4s, v10.4s
+	WORD $0x4e28d484 // fadd v4.4s, v4.4s, v8.4s
+	WORD $0x6e2bdd29 // fmul v9.4s, v9.4s, v11.4s
+	WORD $0x4e29d4a5 // fadd v5.4s, v5.4s, v9.4s
+	FLDPQ.P 32(R1), (F8, F9)
+	FLDPQ.P 32(R2), (F10, F11)
+	WORD $0x6e2add08 // fmul v8.4s, v8.4s, v10.4s
+	WORD $0x4e28d4c6 // fadd v6.4s, v6.4s, v8.4s
+	WORD $0x6e2bdd29 // fmul v9.4s, v9.4s, v11.4s
+	WORD $0x4e29d4e7 // fadd v7.4s, v7.4s, v9.4s
+	SUBS $32, R3
+	BNE next
+	FSTPQ.P (F0, F1), 32(R0)
+	FSTPQ.P (F2, F3), 32(R0)
+	FSTPQ.P (F4, F5), 32(R0)
+	FSTPQ.P (F6, F7), 32(R0)
+	RET
+
+// func addNEON(y, a, b *float32, n int)
+TEXT ·addNEON(SB), NOSPLIT, $0-32
+	MOVD y+0(FP), R0
+	MOVD a+8(FP), R1
+	MOVD b+16(FP), R2
+	MOVD n+24(FP), R3
+
+next:
+	FLDPQ.P 32(R1), (F0, F1)
+	FLDPQ.P 32(R2), (F2, F3)
+	WORD $0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
+	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
+	FSTPQ.P (F0, F1), 32(R0)
+	SUBS $8, R3
+	BNE next
+	RET
+
+// func subtractNEON(y, a, b *float32, n int)
+TEXT ·subtractNEON(SB), NOSPLIT, $0-32
+	MOVD y+0(FP), R0
+	MOVD a+8(FP), R1
+	MOVD b+16(FP), R2
+	MOVD n+24(FP), R3
+
+next:
+	FLDPQ.P 32(R1), (F0, F1)
+	FLDPQ.P 32(R2), (F2, F3)
+	WORD $0x4ea2d400 // fsub v0.4s, v0.4s, v2.4s
+	WORD $0x4ea3d421 // fsub v1.4s, v1.4s, v3.4s
+	FSTPQ.P (F0, F1), 32(R0)
+	SUBS $8, R3
+	BNE next
+	RET
+
+// func multiplyNEON(y, a, b *float32, n int)
+TEXT ·multiplyNEON(SB), NOSPLIT, $0-32
+	MOVD y+0(FP), R0
+	MOVD a+8(FP), R1
+	MOVD b+16(FP), R2
+	MOVD n+24(FP), R3
+
+next:
+	FLDPQ.P 32(R1), (F0, F1)
+	FLDPQ.P 32(R2), (F2, F3)
+	WORD $0x6e22dc00 // fmul v0.4s, v0.4s, v2.4s
+	WORD $0x6e23dc21 // fmul v1.4s, v1.4s, v3.4s
+	FSTPQ.P (F0, F1), 32(R0)
+	SUBS $8, R3
+	BNE next
+	RET
+
+// func divideNEON(y, a, b *float32, n int)
+TEXT ·divideNEON(SB), NOSPLIT, $0-32
+	MOVD y+0(FP), R0
+	MOVD a+8(FP), R1
+	MOVD b+16(FP), R2
+	MOVD n+24(FP), R3
+
+next:
+	FLDPQ.P 32(R1), (F0, F1)
+	FLDPQ.P 32(R2), (F2, F3)
+	WORD $0x6e22fc00 // fdiv v0.4s, v0.4s, v2.4s
+	WORD $0x6e23fc21 // fdiv v1.4s, v1.4s, v3.4s
+	FSTPQ.P (F0, F1), 32(R0)
+	SUBS $8, R3
+	BNE next
+	RET
+
+// func clipNEON(y, x *float32, n int, least, most float32)
+TEXT ·clipNEON(SB), NOSPLIT, $0-32
+	FMOVS least+24(FP), F0
+	WORD $0x4e040400 // dup v0.4s, v0.s[0]
+	FMOVS most+28(FP), F1
+	WORD $0x4e040421 // dup v1.4s, v1.s[0]
+	MOVD y+0(FP), R0
+	MOVD x+8(FP), R1
+	MOVD n+16(FP), R2
+
+next:
+	FLDPQ.P 32(R1), (F3, F4)
+	WORD $0x6ea3e402 // fcmgt v2.4s, v0.4s, v3.4s
+	WORD $0x6ea21c03 // bit v3.16b, v0.16b, v2.16b
+	WORD $0x6ea1e462 // fcmgt v2.4s, v3.4s, v1.4s
+	WORD $0x6ea21c23 // bit v3.16b, v1.16b, v2.16b
+	WORD $0x6ea4e402 // fcmgt v2.4s, v0.4s, v4.4s
+	WORD $0x6ea21c04 // bit v4.16b, v0.16b, v2.16b
+	WORD $0x6ea1e482 // fcmgt v2.4s, v4.4s, v1.4s
+	WORD $0x6ea21c24 // bit v4.16b, v1.16b, v2.16b
+	FSTPQ.P (F3, F4), 32(R0)
+	SUBS $8, R2
+	BNE next
 	RET

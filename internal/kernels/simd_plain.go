@@ -65,3 +65,29 @@ func quantizeFloatColumns(q []byte, x, scale []float32, factor float32, f *MiniF
 func tryFloat(e []float64, x, scale []float32, factor float32, f *MiniFloat, t Type) {
 	tryBy(f, e, x, scale, factor, t)
 }
+
+func quantizeNearestBlocks(q []byte, x, scale []float32, block int, n *Nearest, t Type, sums *ErrorSums) {
+	quantizeBlocksBy(n, q, x, scale, 1, block, t, sums)
+}
+
+func quantizeNearestColumns(q []byte, x, scale []float32, n *Nearest, t Type, sums *ErrorSums) {
+	quantizeColumnsBy(n, q, x, scale, 1, t, sums)
+}
+
+func tryNearest(e []float64, x, scale []float32, n *Nearest, t Type) { tryBy(n, e, x, scale, 1, t) }
+
+func exp(y, x []float32) { expGo(y, x) }
+
+func rational(y, x []float32, f *Rational) { rationalGo(y, x, f) }
+
+func dot(x, y []float32) float32 { return dotGo(x, y) }
+
+func add(y, a, b []float32) { addGo(y, a, b) }
+
+func subtract(y, a, b []float32) { subtractGo(y, a, b) }
+
+func multiply(y, a, b []float32) { multiplyGo(y, a, b) }
+
+func divide(y, a, b []float32) { divideGo(y, a, b) }
+
+func clip(y, x []float32, least, most float32) { clipGo(y, x, least, most) }

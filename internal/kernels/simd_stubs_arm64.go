@@ -128,3 +128,58 @@ func quantizeFloatColumnsNEON(q *byte, x, scale *float32, factor float32, n, row
 //
 //go:noescape
 func tryFloatNEON(e *float64, x *float32, n int, scale *float32, tries int, factor float32, rules *uint32, typ int)
+
+// quantizeNearestBlocksNEON takes whole blocks; 8 divides their size n.
+//
+//go:noescape
+func quantizeNearestBlocksNEON(q *byte, x, scale *float32, blocks, n int, tree, values, codes *[16]uint32, typ int, sqErr, sq *[8]float64, maxAbs *uint32)
+
+// quantizeNearestColumnsNEON takes rows of n elements, a multiple of 8.
+//
+//go:noescape
+func quantizeNearestColumnsNEON(q *byte, x, scale *float32, n, rows int, tree, values, codes *[16]uint32, typ int, sqErr, sq *[8]float64, maxAbs *uint32)
+
+// tryNearestNEON takes n elements, a multiple of 8 above 0.
+//
+//go:noescape
+func tryNearestNEON(e *float64, x *float32, n int, scale *float32, tries int, tree, values, codes *[16]uint32, typ int)
+
+// expNEON takes n elements, a multiple of 8 above 0.
+//
+//go:noescape
+func expNEON(y, x *float32, n int)
+
+// rationalNEON takes n elements, a multiple of 8 above 0. f has the limit and the coefficients.
+//
+//go:noescape
+func rationalNEON(y, x *float32, n int, f *float32)
+
+// dotNEON sets 32 sums; n is a multiple of 32 above 0.
+//
+//go:noescape
+func dotNEON(sums, x, y *float32, n int)
+
+// addNEON takes n elements, a multiple of 8 above 0.
+//
+//go:noescape
+func addNEON(y, a, b *float32, n int)
+
+// subtractNEON takes n elements, a multiple of 8 above 0.
+//
+//go:noescape
+func subtractNEON(y, a, b *float32, n int)
+
+// multiplyNEON takes n elements, a multiple of 8 above 0.
+//
+//go:noescape
+func multiplyNEON(y, a, b *float32, n int)
+
+// divideNEON takes n elements, a multiple of 8 above 0.
+//
+//go:noescape
+func divideNEON(y, a, b *float32, n int)
+
+// clipNEON takes n elements, a multiple of 8 above 0.
+//
+//go:noescape
+func clipNEON(y, x *float32, n int, least, most float32)

@@ -17,7 +17,7 @@ type miniFloat struct {
 	temps                                                  []vector
 }
 
-func newMiniFloat() valuer {
+func newMiniFloat(*sums) valuer {
 	f := &miniFloat{factor: floatParam("factor"), exponent: all(0xff << 23), sign: all(signBit), temps: vectors(3)}
 	scratch(func() {
 		rules := param("rules")
@@ -83,11 +83,47 @@ func finish(by valuer, r *rounder, sums *sums, half int, q register, x, s, y vec
 	sums.addHalf(half, x, y)
 }
 
+const (
+	floatParams   = "rules *uint32, typ int"
+	nearestParams = "tree, values, codes *[16]uint32, typ int"
+	wholeBlocks   = "takes whole blocks; 8 divides their size n."
+	wholeRows     = "takes rows of n elements, a multiple of 8."
+)
+
 func quantizeFloatBlocks() {
-	function("quantizeFloatBlocks", "takes whole blocks; 8 divides their size n.",
-		"q *byte, x, scale *float32, factor float32, blocks, n int, rules *uint32, typ int, "+sumsParams)
-	q, x, scale, blocks, n := param("q"), param("x"), param("scale"), param("blocks"), param("n")
-	by, sums := newMiniFloat(), loadSums()
+	function("quantizeFloatBlocks", wholeBlocks, "q *byte, x, scale *float32, factor float32, blocks, n int, "+floatParams+", "+sumsParams)
+	blocksBy(newMiniFloat)
+}
+
+func quantizeFloatColumns() {
+	function("quantizeFloatColumns", wholeRows, "q *byte, x, scale *float32, factor float32, n, rows int, "+floatParams+", "+sumsParams)
+	columnsBy(newMiniFloat)
+}
+
+func tryFloat() {
+	function("tryFloat", "takes n elements, a multiple of 8 above 0.", triesParams+"factor float32, "+floatParams)
+	triesBy(newMiniFloat)
+}
+
+func quantizeNearestBlocks() {
+	function("quantizeNearestBlocks", wholeBlocks, "q *byte, x, scale *float32, blocks, n int, "+nearestParams+", "+sumsParams)
+	blocksBy(newNearestOf)
+}
+
+func quantizeNearestColumns() {
+	function("quantizeNearestColumns", wholeRows, "q *byte, x, scale *float32, n, rows int, "+nearestParams+", "+sumsParams)
+	columnsBy(newNearestOf)
+}
+
+func tryNearest() {
+	function("tryNearest", "takes n elements, a multiple of 8 above 0.", triesParams+nearestParams)
+	triesBy(newNearestOf)
+}
+
+// blocksBy writes the body of a function that quantizes blocks.
+func blocksBy(newValuer func(*sums) valuer) {
+	q, x, scale, blocks, n, sums := param("q"), param("x"), param("scale"), param("blocks"), param("n"), loadSums()
+	by := newValuer(sums)
 	eachType("", func(name string, t numberType) {
 		r, v, y, one := newRounder(t, forRound[t]...), vectors(1)[0], vectors(1)[0], vectors(1)[0]
 		eachBlock(name, blocks, n, func(left register) {
@@ -106,12 +142,10 @@ func quantizeFloatBlocks() {
 	})
 }
 
-func quantizeFloatColumns() {
-	function("quantizeFloatColumns", "takes rows of n elements, a multiple of 8.",
-		"q *byte, x, scale *float32, factor float32, n, rows int, rules *uint32, typ int, "+sumsParams)
-	q, x, scale, n, rows := param("q"), param("x"), param("scale"), param("n"), param("rows")
-	by, sums := newMiniFloat(), loadSums()
-	from, left := general(), general()
+// columnsBy writes the body of a function that quantizes columns.
+func columnsBy(newValuer func(*sums) valuer) {
+	q, x, scale, n, rows, sums := param("q"), param("x"), param("scale"), param("n"), param("rows"), loadSums()
+	by, from, left := newValuer(sums), general(), general()
 	eachType("", func(name string, t numberType) {
 		r, v, y, each := newRounder(t, forRound[t]...), vectors(1)[0], vectors(1)[0], vectors(1)[0]
 		loop(name+"Row", rows, 1, func() {
@@ -131,28 +165,20 @@ func quantizeFloatColumns() {
 	})
 }
 
-// total makes lane 0 of sqErr the sum of all its parts, in the parent's order.
-func (s *sums) total() {
-	faddPairs(s.sqErr[0], s.sqErr[0], s.sqErr[1])
-	faddPairs(s.sqErr[2], s.sqErr[2], s.sqErr[3])
-	faddPairs(s.sqErr[0], s.sqErr[0], s.sqErr[2])
-	faddPairs(s.sqErr[0], s.sqErr[0], s.sqErr[0])
-}
+const triesParams = "e *float64, x *float32, n int, scale *float32, tries int, "
 
-// tryFloat sets each e to the sum of squared errors with a scale.
-func tryFloat() {
-	function("tryFloat", "takes n elements, a multiple of 8 above 0.",
-		"e *float64, x *float32, n int, scale *float32, tries int, factor float32, rules *uint32, typ int")
+// triesBy writes the body of a function that sets each e to the sum of squared errors of n elements with a scale.
+func triesBy(newValuer func(*sums) valuer) {
 	e, x, n, scale, tries := param("e"), param("x"), param("n"), param("scale"), param("tries")
-	by, sqErr, half, from, left := newMiniFloat(), vectors(4), vectors(2), general(), general()
-	sums := &sums{sqErr: sqErr, half: [2]vector(half)}
+	sums := &sums{sqErr: vectors(4), half: [2]vector(vectors(2))}
+	by, from, left := newValuer(sums), general(), general()
 	eachType("", func(name string, t numberType) {
 		r, v, y, one := newRounder(t, forRound[t]...), vectors(1)[0], vectors(1)[0], vectors(1)[0]
 		loop(name+"Try", tries, 1, func() {
 			line("FMOVS.P 4(%v), F%d", scale, one)
 			dup(one, one, 0)
 			by.scaled(one)
-			for _, s := range sqErr {
+			for _, s := range sums.sqErr {
 				clear(s)
 			}
 			line("MOVD %v, %v", x, from)
@@ -164,12 +190,20 @@ func tryFloat() {
 					by.value(y, one, nil)
 					decoded(r, y, one)
 					fsub(y, v, y)
-					sums.addSquares(sqErr[2*half:], y)
+					sums.addSquares(sums.sqErr[2*half:], y)
 				}
 			})
 			sums.total()
-			line("FMOVD.P F%d, 8(%v)", sqErr[0], e)
+			line("FMOVD.P F%d, 8(%v)", sums.sqErr[0], e)
 		})
 		end()
 	})
+}
+
+// total makes lane 0 of sqErr the sum of all its parts, in the parent's order.
+func (s *sums) total() {
+	faddPairs(s.sqErr[0], s.sqErr[0], s.sqErr[1])
+	faddPairs(s.sqErr[2], s.sqErr[2], s.sqErr[3])
+	faddPairs(s.sqErr[0], s.sqErr[0], s.sqErr[2])
+	faddPairs(s.sqErr[0], s.sqErr[0], s.sqErr[0])
 }

@@ -1,5 +1,7 @@
 package main
 
+import "fmt"
+
 // word writes an instruction that Go's assembler may not know.
 func word(bits uint32, format string, args ...any) {
 	line("WORD $%#08x // "+format, append([]any{bits}, args...)...)
@@ -22,6 +24,20 @@ func two(name, to, from string, bits uint32) unary {
 	return func(d, n vector) {
 		word(bits|uint32(n)<<5|uint32(d), "%s v%d.%s, v%d.%s", name, d, to, n, from)
 	}
+}
+
+// two0 compares with 0.
+func two0(name string, bits uint32) unary {
+	return func(d, n vector) { word(bits|uint32(n)<<5|uint32(d), "%s v%d.4s, v%d.4s, #0.0", name, d, n) }
+}
+
+// lookUp sets the bytes of d to those of a table of successive vectors, by their numbers.
+func lookUp(d vector, table []vector, i vector) {
+	bits, list := 0x4e000000|uint32(len(table)-1)<<13, ""
+	for _, t := range table {
+		list += fmt.Sprintf(", v%d.16b", t)
+	}
+	word(bits|uint32(i)<<16|uint32(table[0])<<5|uint32(d), "tbl v%d.16b, { %s }, v%d.16b", d, list[2:], i)
 }
 
 type shift func(d, n vector, by int)
@@ -63,18 +79,20 @@ var (
 	lower64   = two("fcvtl", "2d", "2s", 0x0e617800)
 	upper64   = two("fcvtl2", "2d", "4s", 0x4e617800)
 
-	add   = three("add", "4s", 0x4ea08400)
-	sub   = three("sub", "4s", 0x6ea08400)
-	smax  = three("smax", "4s", 0x4ea06400)
-	smin  = three("smin", "4s", 0x4ea06c00)
-	above = three("cmhi", "4s", 0x6ea03400) // of unsigned numbers
-	umax  = three("umax", "4s", 0x6ea06400)
-	umin  = three("umin", "4s", 0x6ea06c00)
-	ceq   = three("cmeq", "4s", 0x6ea08c00)
-	ushl  = three("ushl", "4s", 0x6ea04400) // by each lane of m; to the right if negative
-	ushr  = right("ushr", "4s", 0x6f000400, 32)
-	sshr  = right("sshr", "4s", 0x4f000400, 32)
-	shl   = left("shl", "4s", 0x4f005400, 32)
+	add    = three("add", "4s", 0x4ea08400)
+	sub    = three("sub", "4s", 0x6ea08400)
+	smax   = three("smax", "4s", 0x4ea06400)
+	smin   = three("smin", "4s", 0x4ea06c00)
+	above  = three("cmhi", "4s", 0x6ea03400) // of unsigned numbers
+	umax   = three("umax", "4s", 0x6ea06400)
+	umin   = three("umin", "4s", 0x6ea06c00)
+	mul    = three("mul", "4s", 0x4ea09c00)
+	isZero = two0("fcmeq", 0x4ea0d800)
+	ceq    = three("cmeq", "4s", 0x6ea08c00)
+	ushl   = three("ushl", "4s", 0x6ea04400) // by each lane of m; to the right if negative
+	ushr   = right("ushr", "4s", 0x6f000400, 32)
+	sshr   = right("sshr", "4s", 0x4f000400, 32)
+	shl    = left("shl", "4s", 0x4f005400, 32)
 
 	and     = three("and", "16b", 0x4e201c00)
 	or      = three("orr", "16b", 0x4ea01c00)

@@ -40,6 +40,17 @@ func main() {
 	quantizeFloatBlocks()
 	quantizeFloatColumns()
 	tryFloat()
+	quantizeNearestBlocks()
+	quantizeNearestColumns()
+	tryNearest()
+	exponential()
+	rational()
+	dot()
+	arithmetic("add", fadd)
+	arithmetic("subtract", fsub)
+	arithmetic("multiply", fmul)
+	arithmetic("divide", fdiv)
+	clip()
 	if len(os.Args) != 3 {
 		log.Fatal("usage: neon ASSEMBLY STUBS")
 	}
