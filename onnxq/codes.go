@@ -7,7 +7,7 @@ import (
 	"onnxquant/spec"
 )
 
-// Codes are codes of weights that data found for static activations. They are in a temporary file until Close.
+// Codes are codes of weights that data found for static activations. They are in a file until Close.
 type Codes struct{ found *convert.StaticCodes }
 
 // Weights is the number of weights that have such codes, and Biases the number of corrected biases.
@@ -22,11 +22,23 @@ func (c *Codes) Close() error {
 	return c.found.Close()
 }
 
-// FindCodes finds codes of the weights of a plan with static activations: by GPTQ or Best, on the inputs that the weights
+// CodesOptions are options of Plan.FindCodes.
+type CodesOptions struct {
+	Algorithm spec.Algorithm // GPTQ or Best
+
+	// Folder is for files, which stay: FindCodes goes on where it was interrupted with the same Key, which tells all that codes
+	// depend on. "": a temporary folder, which Codes.Close removes.
+	Folder string
+	Key    string
+
+	Progress func(done, total int64) // may be nil
+}
+
+// FindCodes finds codes of the weights of a plan with static activations, on the inputs that the weights
 // get in the quantized model, so that products are near those of the float model. Biases get what is left of the
 // means of products. It returns nil if data can find codes for no weight.
-func (p *Plan) FindCodes(ctx context.Context, c Calibration, a spec.Algorithm, progress func(done, total int64)) (*Codes, error) {
-	found, err := p.plan.StaticCodes(ctx, activationsOf(c), convert.StaticOptions{Algorithm: a, Progress: progress})
+func (p *Plan) FindCodes(ctx context.Context, c Calibration, o CodesOptions) (*Codes, error) {
+	found, err := p.plan.StaticCodes(ctx, activationsOf(c), convert.StaticOptions(o))
 	if found == nil {
 		return nil, err
 	}

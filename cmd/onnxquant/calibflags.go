@@ -30,6 +30,7 @@ type calibFlags struct {
 	implied string          // the algorithm that is the default because of a flag, and which flag; or ""
 	data    *calibrate.Data // nil without calibration
 	told    []string        // warnings of the data
+	fitted  bool            // data decide about activations; for an output of a folder, if the command line asks for it
 	without spec.Algorithm  // of an output of a folder, if its model does not take the data
 	fit     *sensitivity.Fit
 	limits  sensitivity.Limits
@@ -55,7 +56,7 @@ func (f *calibFlags) define(fs *pflag.FlagSet) {
 		"with --calib: tune the scales of all layers together, by\ngradients of the model's outputs, in `STEPS` steps of 8 samples\n(default 128)")
 	fs.Lookup("tune").NoOptDefVal = strconv.Itoa(onnxq.DefaultTune)
 	fs.BoolVar(&f.resume, "resume", false,
-		"go on where --calib was interrupted, with the same output,\nmodel, data and flags")
+		"go on where --calib was interrupted, with the same output,\nmodel, data and flags; of folders, with --activations static\nor dynamic only")
 	fs.StringVar(&f.store, "calib-store", "",
 		"with --algorithm gptq --calib: take the codes of all layers\nfrom `FOLDER`, where --calib-shard has put them")
 	fs.Var(cli.PartOf{Index: &f.share.Index, Of: &f.share.Of}, "calib-shard",
@@ -98,10 +99,10 @@ func (f *calibFlags) finish(fs *pflag.FlagSet, o *onnxq.Options, in string) erro
 		if f.codes = o.Algorithm; o.Algorithm.NeedsData() {
 			o.Algorithm = "" // until fitActivations
 		}
-		return cli.LeaveOut(fs, "with --activations static, --calib finds ranges", "ranges", "resume", "calib-store", "calib-shard", "tune")
+		return cli.LeaveOut(fs, "with --activations static, --calib finds ranges", "ranges", "calib-store", "calib-shard", "tune")
 	}
 	if fits {
-		return cli.LeaveOut(fs, "with --activations dynamic, --calib finds no codes", "resume", "calib-store", "calib-shard")
+		return cli.LeaveOut(fs, "with --activations dynamic, --calib finds no codes", "calib-store", "calib-shard")
 	}
 	if f.levels.auto && !o.Algorithm.Calibrated() {
 		f.data = nil // prepareLevels opens them
@@ -211,11 +212,13 @@ func (f *calibFlags) dropData(o *onnxq.Options) {
 	}
 }
 
-// finishOutput checks the flags of an output of a folder. Unless --algorithm is given on the command
-// line, outputs with weights that gptq supports get best, and the others are made without the data.
-func (f *calibFlags) finishOutput(fs *pflag.FlagSet, o *onnxq.Options, given bool) error {
-	if err := f.finish(fs, o, ""); err != nil || f.data == nil || given {
+// finishOutput checks the flags of an output of a folder. given are those of the command line. Unless they have --algorithm, outputs with weights that gptq supports get best, and the others are made without the data.
+func (f *calibFlags) finishOutput(fs, given *pflag.FlagSet, o *onnxq.Options) error {
+	if err := f.finish(fs, o, ""); err != nil || f.data == nil {
 		return err
+	}
+	if f.fitted = given.Changed("activations") && sensitivity.Fits(*o); f.fitted || given.Changed("algorithm") {
+		return nil
 	}
 	if !calibratable(o) {
 		f.dropData(o)
@@ -232,15 +235,16 @@ func calibratable(o *onnxq.Options) bool {
 	return err == nil && !onlyFloat && o.Activations != spec.Dynamic && o.Activations != spec.Static && spec.GPTQ.Check(format, o.ZeroPoint, o.Style, o.Range) == nil
 }
 
-// fitActivations finds which activations and operators stay in float, and ranges.
-func (f *convertFlags) fitActivations(ctx context.Context, c *cli.Console, in string) (err error) {
+// fitActivations finds which activations and operators stay in float, and ranges. state is a folder for what it measures, or "".
+func (f *convertFlags) fitActivations(ctx context.Context, c *cli.Console, in, state string) (err error) {
 	bar := cli.NewProgress(c, f.quiet)
 	f.opts.Fold = f.opts.Fold || !f.noFold && f.opts.ScalePerChannel()
 	o := f.opts
 	if o.Activations == spec.Static {
 		o.Algorithm = f.codes
 	}
-	f.fit, err = sensitivity.FitActivations(ctx, in, o, calibrate.Options{Data: f.paths, Samples: f.samples, Library: f.library, Progress: bar.Step}, f.limits)
+	o.Resume, o.Notify = f.resume, bar.Warn
+	f.fit, err = sensitivity.FitActivations(ctx, in, o, calibrate.Options{Data: f.paths, Samples: f.samples, Library: f.library, Progress: bar.Step}, f.limits, state)
 	bar.Clear()
 	if err == nil {
 		var warnings []string
@@ -248,7 +252,15 @@ func (f *convertFlags) fitActivations(ctx context.Context, c *cli.Console, in st
 		f.data = nil
 		c.WarnAll(warnings)
 	}
-	return err
+	return f.resumable(err)
+}
+
+// stateOf is the folder for what is measured for an output, "" for none.
+func stateOf(out string) string {
+	if out == "" {
+		return ""
+	}
+	return out + ".~calib.activations"
 }
 
 // findShare finds the codes of a share of the layers.

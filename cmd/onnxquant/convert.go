@@ -173,14 +173,12 @@ func (f *convertFlags) ofFolder(ctx context.Context, c *cli.Console, args []stri
 		return cli.Usagef("--accuracy-level auto is for one model; onnxquant batch has it for the models of a folder")
 	case f.slowdown > 0:
 		return cli.Usagef("--max-slowdown is for one model, not for a folder")
-	case sensitivity.Fits(f.opts) && len(f.paths) > 0:
-		return cli.Usagef("--activations %s with --calib is for one model, not for a folder", f.opts.Activations)
 	case f.store != "":
 		return cli.Usagef("--calib-store is for one model, not for a folder")
 	case f.gate != "" || f.attest != "":
 		return cli.Usagef("--gate and --attest are for one model; onnxquant batch has them for the models of a folder")
-	case f.resume:
-		return cli.Usagef("--resume is for one model: an interrupted conversion of a folder keeps nothing")
+	case f.resume && !(sensitivity.Fits(f.opts) && len(f.paths) > 0):
+		return cli.Usagef("--resume of a folder is for --activations static or dynamic with --calib: other conversions of folders keep nothing")
 	}
 	if err := f.check(); err != nil {
 		return err
@@ -214,7 +212,11 @@ func (f *convertFlags) ofModel(ctx context.Context, c *cli.Console, fs *pflag.Fl
 		}
 	}
 	if sensitivity.Fits(f.opts) && f.data != nil {
-		if err := f.fitActivations(ctx, c, in); err != nil {
+		state := stateOf(out)
+		if f.dryRun {
+			state = ""
+		}
+		if err := f.fitActivations(ctx, c, in, state); err != nil {
 			return err
 		}
 		defer f.fit.Close()
@@ -354,6 +356,7 @@ func (f *convertFlags) convert(ctx context.Context, c *cli.Console, start time.T
 	if err != nil {
 		return f.refused(c, f.faster(f.resumable(err)))
 	}
+	f.fit.Done()
 	c.WarnAll(f.calibFlags.untold(made.Plan.Warnings))
 	if f.verbose {
 		summary.Tensors(c.Stderr, made)

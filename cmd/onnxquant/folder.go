@@ -16,7 +16,9 @@ import (
 	"onnxquant/internal/folder"
 	"onnxquant/internal/preset"
 	"onnxquant/internal/summary"
+	"onnxquant/onnxq"
 	"onnxquant/onnxq/calibrate"
+	"onnxquant/onnxq/sensitivity"
 	"onnxquant/spec"
 )
 
@@ -25,9 +27,10 @@ type folderJob struct {
 	folder.Job
 	console *cli.Console
 	bar     *cli.Progress
-	flags   *convertFlags              // of the command line
-	args    []string                   // the command line, which overrides the flags of a preset
-	data    map[string]*calibrate.Data // by model that was looked at; nil if it does not take the data
+	flags   *convertFlags               // of the command line
+	args    []string                    // the command line, which overrides the flags of a preset
+	data    map[string]*calibrate.Data  // by model that was looked at; nil if it does not take the data
+	fits    map[string]*sensitivity.Fit // by output
 }
 
 // isFolderJob reports whether a conversion makes a folder.
@@ -44,10 +47,12 @@ func (f *convertFlags) runFolder(ctx context.Context, c *cli.Console, args []str
 	if err := wantFolder(out); err != nil {
 		return err
 	}
-	j := &folderJob{console: c, bar: cli.NewProgress(c, f.quiet), flags: f, args: args, data: map[string]*calibrate.Data{}}
+	j := &folderJob{console: c, bar: cli.NewProgress(c, f.quiet), flags: f, args: args, data: map[string]*calibrate.Data{}, fits: map[string]*sensitivity.Fit{}}
+	made := false
+	defer func() { j.closeFits(made) }()
 	j.Job = folder.Job{
 		Preset: &preset.Preset{Outputs: []preset.Output{{File: "{name}.onnx"}}}, Out: out, Replace: f.force, Link: f.link, Brief: !f.json,
-		Options: j.options, Settled: j.checkDataUsed, Fail: func(err error) { c.Fail(withHint(err)) }, Warn: c.Warn, Tell: j.printOutput, Busy: j.bar,
+		Options: j.options, Planned: func(m *folder.Model, o preset.Output, p *onnxq.Plan) { j.fits[o.Name(m.Name)].Note(p) }, Settled: j.checkDataUsed, Fail: func(err error) { c.Fail(withHint(err)) }, Warn: c.Warn, Tell: j.printOutput, Busy: j.bar,
 	}
 	if f.preset != "" {
 		if j.Preset, err = preset.Load(f.preset); err != nil {
@@ -66,7 +71,8 @@ func (f *convertFlags) runFolder(ctx context.Context, c *cli.Console, args []str
 		return j.finish(r, err)
 	}
 	r, err := j.Convert(ctx)
-	if err == nil && !f.quiet {
+	made = err == nil
+	if made && !f.quiet {
 		cli.PrintFacts(c.Stderr, []cli.Fact{{Label: "written", Text: fmt.Sprintf("%s: %s, %s, in %.1f s", cli.Printable(out), english.Plural(len(r.Outputs), "model", ""), english.Plural(len(r.Copied), "other file", ""), time.Since(start).Seconds())}})
 	}
 	return j.finish(r, err)
@@ -113,10 +119,29 @@ func (j *folderJob) printOutput(o *folder.Output) {
 	}
 }
 
+// closeFits removes what was found of activations. If the folder is not made, it stays for --resume.
+func (j *folderJob) closeFits(made bool) {
+	for _, fit := range j.fits {
+		if made {
+			fit.Done()
+		}
+		fit.Close()
+	}
+	if made {
+		os.RemoveAll(stateOf(j.Out)) // also what models left that are not converted
+	}
+}
+
 // calibrated describes the effect of --calib on a written output.
 func (j *folderJob) calibrated(o *folder.Output) string {
 	if len(j.flags.paths) == 0 || o.Report == nil {
 		return ""
+	}
+	if a := o.Report.Plan.Activations; a != nil {
+		return fmt.Sprintf("; %d of %s in float, damage %.2g", len(a.Float), english.Plural(a.Of, "activation", ""), a.Loss.Damage)
+	}
+	if a := o.Report.Plan.Dynamic; a != nil {
+		return fmt.Sprintf("; %d of %s multiplied in float, damage %.2g", len(a.Decoded), english.Plural(a.Of, "weight", ""), a.Loss.Damage)
 	}
 	c := o.Report.Calibration
 	if c == nil {

@@ -4,7 +4,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/url"
+	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -28,7 +31,7 @@ func (j *folderJob) parse(own, args []string) (*convertFlags, error) {
 	if err := f.floatType(fs); err != nil {
 		return nil, err
 	}
-	if err := f.finishOutput(fs, &f.opts, given.Changed("algorithm")); err != nil {
+	if err := f.finishOutput(fs, given, &f.opts); err != nil {
 		return nil, err
 	}
 	if err := f.planFlags.finish(fs); err != nil {
@@ -100,7 +103,12 @@ func (j *folderJob) options(ctx context.Context, m *folder.Model, o preset.Outpu
 		return opts, err
 	}
 	f.opts.Calibrating, f.opts.Tuning, f.opts.Notify = j.bar.Calibrating, j.bar.Tuning, j.bar.Warn
-	if f.data != nil {
+	switch {
+	case f.fitted:
+		if err := j.fit(ctx, f, m.Name, o); err != nil {
+			return opts, err
+		}
+	case f.data != nil:
 		data, err := j.calibration(ctx, m.Name)
 		if err != nil {
 			return opts, err
@@ -121,9 +129,7 @@ func (j *folderJob) calibration(ctx context.Context, model string) (*calibrate.D
 	if known {
 		return data, nil
 	}
-	o := calibrate.Options{Data: j.flags.paths, Samples: j.flags.samples, Library: j.flags.library}
-	f := calibFlags{data: calibrate.New(j.Source.File(model), o)}
-	err := f.check(ctx)
+	f, err := j.dataFor(ctx, model)
 	if err == nil && !j.flags.dryRun {
 		err = f.data.Open(ctx)
 	}
@@ -139,4 +145,39 @@ func (j *folderJob) calibration(ctx context.Context, model string) (*calibrate.D
 	}
 	j.data[model] = f.data
 	return f.data, nil
+}
+
+// dataFor chooses the data of a model.
+func (j *folderJob) dataFor(ctx context.Context, model string) (f calibFlags, err error) {
+	o := calibrate.Options{Samples: j.flags.samples, Library: j.flags.library}
+	f.paths, err = j.Source.DataFor(model, j.flags.paths, func(paths []string) error {
+		o.Data = paths
+		f.data = calibrate.New(j.Source.File(model), o)
+		return f.check(ctx)
+	})
+	return f, err
+}
+
+// fit finds which activations and operators of an output stay in float, and ranges.
+func (j *folderJob) fit(ctx context.Context, f *convertFlags, model string, o preset.Output) error {
+	found, err := j.dataFor(ctx, model)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("no data of --calib fit it: %w", err)
+	}
+	f.paths, j.data[model] = found.paths, found.data
+	if !j.flags.quiet && !j.flags.dryRun {
+		fmt.Fprintf(j.console.Stderr, "%-40s data %s\n", cli.Printable(model), strings.Join(f.paths, ", "))
+	}
+	state := ""
+	if !j.flags.dryRun {
+		state = filepath.Join(stateOf(j.Out), url.PathEscape(o.Name(model)))
+	}
+	if err := f.fitActivations(ctx, j.console, j.Source.File(model), state); err != nil {
+		return err
+	}
+	j.fits[o.Name(model)] = f.fit
+	return nil
 }

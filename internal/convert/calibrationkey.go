@@ -10,6 +10,7 @@ import (
 
 	"onnxquant/internal/graph"
 	"onnxquant/internal/layerfit"
+	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/spec"
 )
@@ -26,7 +27,7 @@ func (p *Plan) key(ctx context.Context, layers []layer, o layerfit.Options) (all
 	}
 	h := sha256.New()
 	fmt.Fprintln(h, version, data, model, o.Algorithm == spec.Best, o.Algorithm == spec.AWQ, o.Memory)
-	if err := p.hashContents(ctx, h); err != nil {
+	if err := HashContents(ctx, p.graph.File, h); err != nil {
 		return "", "", err
 	}
 	for _, l := range layers {
@@ -44,12 +45,12 @@ func (c *calibrated) hash() string {
 	return c.data
 }
 
-// hashContents writes the contents of all initializers to h. The hash of the model file does not
+// HashContents writes the contents of all initializers to h. The hash of the model file does not
 // cover external data.
-func (p *Plan) hashContents(ctx context.Context, h io.Writer) (err error) {
-	graph.WalkAllGraphs(p.graph.File.Proto, func(g *onnxpb.GraphProto) {
+func HashContents(ctx context.Context, m *modelfile.Model, h io.Writer) (err error) {
+	graph.WalkAllGraphs(m.Proto, func(g *onnxpb.GraphProto) {
 		for _, t := range g.GetInitializer() {
-			contents, failed := p.graph.File.Payload(t)
+			contents, failed := m.Payload(t)
 			if failed == nil && contents != nil { // strings have none
 				_, failed = io.Copy(h, io.NewSectionReader(contents, 0, contents.Size()))
 			}

@@ -3,6 +3,7 @@ package convert
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -32,6 +33,7 @@ type StaticCodes struct {
 	result *layerfit.Result
 	found  map[string]staticCode // by path of the weight
 	folder string
+	stays  bool // the folder is the caller's
 }
 
 // staticCode is the result for a weight.
@@ -46,14 +48,18 @@ func (s *StaticCodes) Close() error {
 	if s == nil || s.result == nil {
 		return nil
 	}
-	s.result.Close(false)
-	s.result = nil
+	err := s.result.Close(s.stays)
+	if s.result = nil; s.stays {
+		return err
+	}
 	return os.RemoveAll(s.folder)
 }
 
 // StaticOptions are options of StaticCodes.
 type StaticOptions struct {
 	Algorithm spec.Algorithm // GPTQ or Best
+	Folder    string         // for files, which stay for another search with the same Key that goes on; "": a temporary one
+	Key       string         // of all that codes depend on
 	Progress  func(done, total int64)
 }
 
@@ -75,17 +81,23 @@ func (p *Plan) StaticCodes(ctx context.Context, a layerfit.Activations, o Static
 	if s.data, err = a.Key(ctx); err != nil {
 		return nil, err
 	}
-	if s.folder, err = os.MkdirTemp("", "onnxquant-codes-"); err != nil {
+	if s.folder, s.stays = o.Folder, o.Folder != ""; s.stays {
+		err = os.MkdirAll(s.folder, 0o700)
+	} else {
+		s.folder, err = os.MkdirTemp("", "onnxquant-codes-")
+	}
+	if err != nil {
 		return nil, err
 	}
 	defer func() {
-		if err != nil {
+		if err != nil && !s.stays {
 			os.RemoveAll(s.folder)
 		}
 	}()
 	x := p.graph
 	run := layerfit.Options{
-		Algorithm: o.Algorithm, Quantized: true, State: filepath.Join(s.folder, "codes"), Begins: func() {},
+		Algorithm: o.Algorithm, Quantized: true, State: filepath.Join(s.folder, "codes"), Resume: s.stays, Begins: func() {},
+		Key:     fmt.Sprintf("%s %d", o.Key, p.opts.Together),
 		Threads: p.opts.Threads, Memory: p.opts.Together, Progress: o.Progress,
 	}
 	q := &simulation{plan: p, layers: layers, pairs: map[string]*actpairs.Tensor{}}

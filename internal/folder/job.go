@@ -24,6 +24,8 @@ type Job struct {
 
 	// Options returns the options of an output of a model.
 	Options func(ctx context.Context, m *Model, o preset.Output) (onnxq.Options, error)
+	// Planned gets the plan of each output, before it is carried out. May be nil.
+	Planned func(m *Model, o preset.Output, p *onnxq.Plan)
 	// Settled is called when all outputs are made. If it returns an error, the folder is not written. May be nil.
 	Settled func(made int) error
 

@@ -114,13 +114,20 @@ func (j *Job) outputs(ctx context.Context, m *Model, some []preset.Output, conve
 }
 
 // plan plans an output of a model. Its conversion reports to converting.
-func (j *Job) plan(ctx context.Context, m *Model, o preset.Output, converting func(done, total int64)) (*onnxq.Plan, error) {
+func (j *Job) plan(ctx context.Context, m *Model, o preset.Output, converting func(done, total int64)) (p *onnxq.Plan, err error) {
+	if j.Planned != nil {
+		defer func() {
+			if err == nil {
+				j.Planned(m, o, p)
+			}
+		}()
+	}
 	opts, err := j.Options(ctx, m, o)
 	if err != nil {
 		return nil, err
 	}
 	opts.Progress = converting
-	p, err := m.Plan(opts)
+	p, err = m.Plan(opts)
 	if err != nil || len(o.Weights) == 0 || opts.Precision != nil {
 		return p, err
 	}

@@ -97,7 +97,9 @@ func (b *balancing) find(ctx context.Context) error {
 	if b.s.data.Progress != nil {
 		progress = func(done, total int) { b.s.data.Progress("balancing channels", done, total) }
 	}
-	all, err := data.Engine().Extents(ctx, b.s.path, b.s.model.Graph().Opset, data.Samples(), list, progress)
+	all, err := remembered(b.s.journal, "extents of channels", func() ([]observe.Extent, error) {
+		return data.Engine().Extents(ctx, b.s.path, b.s.model.Graph().Opset, data.Samples(), list, progress)
+	})
 	if err != nil {
 		if ctx.Err() == nil { // the conversion does without factors
 			b.s.fit.Warnings = append(b.s.fit.Warnings, fmt.Sprintf("channels are not balanced: %v", err))

@@ -101,7 +101,9 @@ func (s *static) clippings(ctx context.Context, groups []*group) (*clips, error)
 		return nil, err
 	}
 	defer remove()
-	found, err := calibrate.Clippings(ctx, path, opts, names)
+	found, err := remembered(s.journal, "clipped ranges", func() (map[string][]calibrate.Clipped, error) {
+		return calibrate.Clippings(ctx, path, opts, names)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +146,9 @@ func (c *clips) damageOf(ctx context.Context, methods []int) (float64, error) {
 	if c.tried++; c.s.opts.Progress != nil {
 		c.s.opts.Progress("choosing ranges", min(c.tried, c.mostTrials()), c.mostTrials())
 	}
-	return c.damage(ctx, x, func(int) bool { return true })
+	return remembered(c.s.journal, "damage of ranges", func() (float64, error) {
+		return c.damage(ctx, x, func(int) bool { return true })
+	})
 }
 
 // try is a block of units that may get the ranges of a method.

@@ -33,7 +33,11 @@ func (s *static) codes(ctx context.Context) error {
 			s.data.Progress("finding codes", int(time.Duration(done).Milliseconds()), int(time.Duration(total).Milliseconds()))
 		}
 	}
-	found, err := p.FindCodes(ctx, data, s.algorithm, progress)
+	o := onnxq.CodesOptions{Algorithm: s.algorithm, Progress: progress}
+	if s.journal != nil {
+		o.Folder, o.Key = s.journal.codesFolder()
+	}
+	found, err := p.FindCodes(ctx, data, o)
 	if err != nil || found == nil {
 		return err
 	}

@@ -31,16 +31,22 @@ type DynamicFit struct {
 // weights that are decoded once, when the model is loaded. Each measurement converts the model and runs the result. The
 // samples are divided as Static does.
 func Dynamic(ctx context.Context, path string, o onnxq.Options, opts calibrate.Options, limits Limits) (*DynamicFit, error) {
+	f, _, err := fitDynamic(ctx, path, o, opts, limits, "")
+	return f, err
+}
+
+// fitDynamic is Dynamic with the folder of a journal, or "".
+func fitDynamic(ctx context.Context, path string, o onnxq.Options, opts calibrate.Options, limits Limits, state string) (*DynamicFit, *journal, error) {
 	f := &DynamicFit{Options: withDynamic(o), Limits: limits}
-	d := &dynamic{fitting{path: path, data: opts, options: &f.Options}, f}
+	d := &dynamic{fitting{path: path, data: opts, options: &f.Options, limits: limits, state: state}, f}
 	defer d.close()
 	for _, step := range []func(context.Context) error{d.open, d.run, d.mix} {
 		if err := step(ctx); err != nil {
-			return nil, err
+			return nil, nil, d.failed(err)
 		}
 	}
 	f.Samples, f.HeldOut, f.Engine = d.data.Samples, d.apart, d.all.Engine().Name()
-	return f, nil
+	return f, d.journal, nil
 }
 
 // dynamic is the state of Dynamic.

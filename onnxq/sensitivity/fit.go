@@ -2,6 +2,7 @@ package sensitivity
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"onnxquant/onnxq"
@@ -14,6 +15,9 @@ import (
 type Fit struct {
 	Static  *StaticFit
 	Dynamic *DynamicFit
+
+	journal *journal
+	done    bool
 }
 
 // Fits reports whether data decide how activations of a conversion are quantized: they are static; or they are dynamic, and
@@ -31,13 +35,14 @@ func Fits(o onnxq.Options) bool {
 	return false
 }
 
-// FitActivations calls Static or Dynamic, as the options say.
-func FitActivations(ctx context.Context, path string, o onnxq.Options, opts calibrate.Options, limits Limits) (f *Fit, err error) {
+// FitActivations calls Static or Dynamic, as the options say. state is a folder for what is measured, or "". It stays until Done,
+// and with o.Resume the same search goes on from there; an error then wraps onnxq.ErrKept.
+func FitActivations(ctx context.Context, path string, o onnxq.Options, opts calibrate.Options, limits Limits, state string) (f *Fit, err error) {
 	f = &Fit{}
 	if o.Activations == spec.Dynamic {
-		f.Dynamic, err = Dynamic(ctx, path, o, opts, limits)
+		f.Dynamic, f.journal, err = fitDynamic(ctx, path, o, opts, limits, state)
 	} else {
-		f.Static, err = Static(ctx, path, o, opts, limits)
+		f.Static, f.journal, err = fitStatic(ctx, path, o, opts, limits, state)
 	}
 	if err != nil {
 		return nil, err
@@ -75,10 +80,17 @@ func (f *Fit) Summary() [][2]string {
 	return f.Static.Summary()
 }
 
+// Done notes that the model is converted: Close then removes what was measured.
+func (f *Fit) Done() {
+	if f != nil {
+		f.done = true
+	}
+}
+
 // Close removes files of what was found. The options are then of no more use.
 func (f *Fit) Close() error {
 	if f == nil {
 		return nil
 	}
-	return f.Static.Close()
+	return errors.Join(f.Static.Close(), f.journal.close(!f.done))
 }

@@ -2,6 +2,8 @@ package sensitivity
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	"onnxquant/internal/run/synth"
 	"onnxquant/onnxq"
@@ -16,7 +18,10 @@ type fitting struct {
 	model   *onnxq.Model
 	held    *Sensitivity   // the float model's outputs; nil if none can be compared
 	options *onnxq.Options // of the fit
-	apart   int            // samples that are held out
+	limits  Limits
+	apart   int    // samples that are held out
+	state   string // folder of the journal, or ""
+	journal *journal
 }
 
 func (s *fitting) close() {
@@ -39,7 +44,29 @@ func (s *fitting) open(ctx context.Context) (err error) {
 	}
 	s.apart = s.all.Len() / 4
 	s.data.Samples = s.all.Len() - s.apart
-	return nil
+	return s.keep(ctx)
+}
+
+// keep opens the journal, if there is a folder for it.
+func (s *fitting) keep(ctx context.Context) error {
+	if s.state == "" {
+		return nil
+	}
+	key, err := journalKey(ctx, s.model, s.all, *s.options, s.limits)
+	if err != nil {
+		return err
+	}
+	s.journal, err = openJournal(ctx, s.state, key, s.options.Resume, s.options.Notify)
+	s.options.Resume = false // it is not of the conversion
+	return err
+}
+
+// failed ends a search that an error ended. What was measured is kept, unless the search is finished.
+func (s *fitting) failed(err error) error {
+	if s.journal == nil || errors.Is(err, ErrLimit) {
+		return errors.Join(err, s.journal.close(false))
+	}
+	return errors.Join(fmt.Errorf("%w (%w)", err, onnxq.ErrKept), s.journal.close(true))
 }
 
 // float opens the model, folded and with factors if the options say so. The values of the folded model are values of the model at
@@ -74,7 +101,7 @@ func (s *fitting) heldOut(ctx context.Context) (held *Sensitivity, err error) {
 	if fp8(*s.options) {
 		engine = engine.Plain() // ONNX Runtime's optimizations make operators of FP8 codes that it has not
 	}
-	held = &Sensitivity{path: s.path, opts: s.data, engine: engine, all: true}
+	held = &Sensitivity{path: s.path, opts: s.data, engine: engine, all: true, journal: s.journal}
 	m := s.model.Graph().File
 	if held.outputs = all(m.Proto.GetGraph()); len(held.outputs) == 0 {
 		return nil, nil

@@ -3,6 +3,7 @@ package sensitivity
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -178,7 +179,9 @@ func (x *mix) order(ctx context.Context, m *measure) ([]block, error) {
 	}
 	var blocks []block
 	add := func(parts []int) error {
-		damage, err := m.damage(ctx, some, func(i int) bool { return slices.Contains(parts, i) })
+		damage, err := remembered(x.journal, "damage of a block", func() (float64, error) {
+			return m.damage(ctx, some, func(i int) bool { return slices.Contains(parts, i) })
+		})
 		blocks = append(blocks, block{parts, damage})
 		if measured++; x.opts.Progress != nil {
 			x.opts.Progress("measuring "+english.PluralWord(2, x.noun, ""), min(measured, m.blocks), m.blocks)
@@ -270,19 +273,21 @@ func (x *mix) enough(ctx context.Context, order []block, spare func(o *onnxq.Opt
 }
 
 // lossOfOutput converts a model and runs the result as users do. If the result does not run, its damage is infinite.
-func (s *Sensitivity) lossOfOutput(ctx context.Context, m *onnxq.Model, o onnxq.Options) (x onnxq.OutputLoss, err error) {
-	var failed error
-	if err = s.converted(ctx, m, o, func(path string) error {
-		x, failed = s.lossOf(ctx, path)
-		return nil
-	}); err != nil {
-		return x, err
-	}
+func (s *Sensitivity) lossOfOutput(ctx context.Context, m *onnxq.Model, o onnxq.Options) (onnxq.OutputLoss, error) {
+	kept, err := remembered(s.journal, "loss of an output", func() (k keptLoss, err error) {
+		err = s.converted(ctx, m, o, func(path string) error {
+			x, failed := s.lossOf(ctx, path)
+			k = keepLoss(x, failed)
+			return context.Cause(ctx)
+		})
+		return k, err
+	})
+	x := kept.loss()
 	switch {
-	case ctx.Err() != nil:
-		return x, context.Cause(ctx)
-	case failed != nil: // a defect of the runtime
-		s.failed = failed
+	case err != nil:
+		return x, err
+	case kept.Failed != "": // a defect of the runtime
+		s.failed = errors.New(kept.Failed)
 		return onnxq.OutputLoss{Damage: math.MaxFloat64, KL: new(math.MaxFloat64), SQNR: new(-math.MaxFloat64), Drop: new(1.0)}, nil
 	}
 	return x, nil

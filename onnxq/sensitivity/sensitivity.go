@@ -63,6 +63,7 @@ type Sensitivity struct {
 	all     bool  // the outputs are all of a floating-point type, for loss
 	failed  error // of a model that the runtime could not run
 	states  []synth.Pair
+	journal *journal
 	chain   samples // with states that are carried, see link
 
 	warnings []string // see samples.Samples.Warnings

@@ -35,9 +35,15 @@ type StaticFit struct {
 // there. Samples and outputs stay in memory, up to 512 MiB. With o.Algorithm GPTQ or Best, data find codes of weights, too, in a
 // temporary file: the caller closes the fit when it needs the options no more.
 func Static(ctx context.Context, path string, o onnxq.Options, opts calibrate.Options, limits Limits) (*StaticFit, error) {
+	f, _, err := fitStatic(ctx, path, o, opts, limits, "")
+	return f, err
+}
+
+// fitStatic is Static with the folder of a journal, or "".
+func fitStatic(ctx context.Context, path string, o onnxq.Options, opts calibrate.Options, limits Limits, state string) (*StaticFit, *journal, error) {
 	o.Balance, o.FloatActivations, o.WideActivations = nil, nil, nil // of other ranges
 	f := &StaticFit{Options: o, Limits: limits}
-	s := &static{fitting: fitting{path: path, data: opts, options: &f.Options}, fit: f}
+	s := &static{fitting: fitting{path: path, data: opts, options: &f.Options, limits: limits, state: state}, fit: f}
 	if s.algorithm = o.Algorithm; o.Algorithm == spec.GPTQ {
 		f.Options.Algorithm = spec.MSE // of weights that are decoded
 	}
@@ -46,10 +52,10 @@ func Static(ctx context.Context, path string, o onnxq.Options, opts calibrate.Op
 	for _, step := range []func(context.Context) error{s.open, s.ranges, s.widths, s.rest, s.run, s.narrow, s.balance, s.clip, s.codes, s.mix, s.codesAgain} {
 		if err := step(ctx); err != nil {
 			s.fit.Close()
-			return nil, err
+			return nil, nil, s.failed(err)
 		}
 	}
-	return s.fit, nil
+	return s.fit, s.journal, nil
 }
 
 // static is the state of Static. Each step completes the options of the fit for the steps behind it.
@@ -74,7 +80,7 @@ func (s *static) ranges(ctx context.Context) error {
 		return err
 	}
 	defer remove()
-	found, err := calibrate.Ranges(ctx, path, opts)
+	found, err := remembered(s.journal, "ranges", func() (*calibrate.Result, error) { return calibrate.Ranges(ctx, path, opts) })
 	if err != nil {
 		return err
 	}

@@ -17,6 +17,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 import numpy as np
@@ -110,7 +111,8 @@ def peers(setting, model, samples, out):
         python = tool_python(static_peers.SETTINGS[setting][0])
     except subprocess.CalledProcessError as error:
         return {"why": f"does not install: {error}"[:300]}
-    done = subprocess.run([python, PEERS, setting, model, samples, out], capture_output=True, text=True, timeout=SECONDS)
+    with tempfile.TemporaryDirectory() as folder:  # Quark leaves a table there
+        done = subprocess.run([python, PEERS, setting, model, samples, out], capture_output=True, text=True, timeout=SECONDS, cwd=folder)
     lines = done.stdout.strip().splitlines()
     if done.returncode:
         return {"why": (done.stderr.strip().splitlines() or ["?"])[-1][:300]}
