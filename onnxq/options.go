@@ -170,6 +170,11 @@ type Options struct {
 	// Names has the names of weights in Importance. nil: the names in the model.
 	Names *rules.Names
 
+	// CacheScales has the scales of key-value caches by input of the model: one, one per head, or one per channel of each
+	// head. These caches become int8: inputs and outputs of the model have codes. calibrate.Data.CacheScales finds them. They
+	// must name all caches of the model.
+	CacheScales map[string][]float32
+
 	// Calibration runs the model on samples. Algorithms awq, gptq and best find codes by the inputs
 	// that layers get there; awq and gptq need it. Package calibrate makes one.
 	Calibration Calibration
@@ -332,6 +337,7 @@ func (o Options) resolve() (r convert.Options, err error) {
 		Codes:       o.codes(),
 		FixDims:     o.FixDims,
 		StripNotes:  o.StripNotes,
+		Caches:      o.CacheScales,
 		External:    write.External{When: cmp.Or(o.ExternalData, spec.ExternalAuto), Name: o.ExternalDataName, Shard: o.ShardSize},
 		Threads:     o.Threads,
 		Memory:      cmp.Or(o.Memory, work.DefaultMemory),

@@ -48,6 +48,7 @@ type Plan struct {
 	Fallbacks     []Fallback     `json:"fallbacks,omitempty"` // settings that were asked for and that some weights do not get
 	Decoded       []Decoded      `json:"decoded,omitempty"`   // weights that ONNX Runtime would decode at every run, by operator
 	Warnings      []string       `json:"warnings,omitempty"`  // one line each, about what the caller may not expect
+	Caches        int            `json:"caches,omitempty"`    // key-value caches that become int8
 	// CalibrationCost estimates what Options.Calibration takes.
 	CalibrationCost *CalibrationCost `json:"calibration_cost,omitempty"`
 	// Activations and Dynamic are what package sensitivity found, if the caller sets it.
@@ -224,7 +225,7 @@ func describe(p *convert.Plan, opts convert.Options) *Plan {
 	if c := p.CalibrationCost(); c != nil {
 		d.CalibrationCost = &CalibrationCost{c.Groups, int(math.Ceil(c.Runs)), c.Memory, c.Disk + 3*p.InBytes(), c.Time.Seconds()}
 	}
-	d.Decoded = decodedOf(p)
+	d.Decoded, d.Caches = decodedOf(p), p.Caches()
 	var bytes, elements int64 // of quantized tensors
 	for _, t := range describeTensors(p) {
 		if t.Decision == Quantize {

@@ -128,3 +128,16 @@ func BlockName(block int) string {
 	}
 	return fmt.Sprintf("block %d", block)
 }
+
+// KVCache is how key-value caches are stored.
+type KVCache string
+
+// Caches of int8 codes: with one scale each, one per head, or one per channel of each head.
+const (
+	KVInt8           KVCache = "int8"
+	KVInt8PerHead    KVCache = "int8:per-head"
+	KVInt8PerChannel KVCache = "int8:per-channel"
+)
+
+// KVCaches lists them.
+func KVCaches() []KVCache { return []KVCache{KVInt8, KVInt8PerHead, KVInt8PerChannel} }

@@ -38,6 +38,7 @@ type calibFlags struct {
 	uneven  bool           // channels are not balanced
 	share   onnxq.Share
 	levels  levelFlags
+	cache   spec.KVCache // what key-value caches become, or ""
 }
 
 func (f *calibFlags) define(fs *pflag.FlagSet) {
@@ -45,6 +46,8 @@ func (f *calibFlags) define(fs *pflag.FlagSet) {
 		"find codes by running the model on `DATA`: .npz, .npy, .pb or\n.jsonl files, a folder of them, or self: a language model makes\nits own samples; may be repeated. Algorithms awq and gptq need\nit; --calib without --algorithm means --algorithm best. With\n--activations static or dynamic: find ranges, and what stays\nin float; with --accuracy-level auto: find levels; codes then\nonly with --algorithm gptq or best")
 	cli.AlsoData(fs, "calib")
 	fs.Var(cli.Number[int]{Value: &f.samples, Valid: func(n int) bool { return n >= 1 }, Want: "at least 1"}, "samples", "how many samples of --calib are used (default 128)")
+	fs.Var(cli.Choice[spec.KVCache]{Value: &f.cache, Allowed: spec.KVCaches(), Kind: "TYPE"}, "kv-cache",
+		"with --calib: key-value caches of OUT have codes of 8 bits, a\nquarter of the memory of float32, with a scale for each cache\n(int8), each head (int8:per-head) or each channel of a head\n(int8:per-channel), from the data; weights as without")
 	fs.Var(cli.Optional{To: &f.limits.KL, Kind: "E"}, "max-kl",
 		"with --activations static or dynamic, and --calib: the largest\nmean KL divergence of OUT's distributions on held-out samples;\nwhat costs most stays in float until the limit holds")
 	fs.Var(cli.Optional{To: &f.limits.SQNR, Kind: "DB"}, "min-sqnr", "the same for the least SQNR of an output")
@@ -83,7 +86,7 @@ func (f *calibFlags) finish(fs *pflag.FlagSet, o *onnxq.Options, in string) erro
 	}
 	o.NoBalance = f.uneven
 	if len(f.paths) == 0 {
-		for _, name := range []string{"samples", "ort-lib", "resume", "calib-store", "calib-shard", "tune"} {
+		for _, name := range []string{"samples", "ort-lib", "resume", "calib-store", "calib-shard", "tune", "kv-cache"} {
 			if fs.Changed(name) && (name != "ort-lib" || !fs.Changed("max-slowdown")) {
 				return cli.Usagef("--%s is for --calib", name)
 			}
@@ -141,6 +144,24 @@ func (f *calibFlags) impliedFacts() []cli.Fact {
 		return nil
 	}
 	return []cli.Fact{{Label: "algorithm", Text: f.implied}}
+}
+
+// onlyCaches keeps the data from the algorithm, if key-value caches need them and the algorithm does not take them.
+func (f *calibFlags) onlyCaches(o *onnxq.Options) {
+	if f.cache != "" && !o.Algorithm.Calibrated() && (o.Algorithm != "" || !calibratable(o)) {
+		o.Calibration, o.Tune = nil, 0
+	}
+}
+
+// cacheScales finds the scales of key-value caches; nil if they stay floats.
+func (f *calibFlags) cacheScales(ctx context.Context) (map[string][]float32, error) {
+	if f.cache == "" || f.data == nil {
+		return nil, nil
+	}
+	if err := f.data.Open(ctx); err != nil {
+		return nil, err
+	}
+	return f.data.CacheScales(ctx, f.cache)
 }
 
 // check finds problems of the data.

@@ -206,6 +206,10 @@ func (f *convertFlags) ofModel(ctx context.Context, c *cli.Console, fs *pflag.Fl
 	f.opsGiven, f.algorithmGiven = fs.Changed("ops"), fs.Changed("algorithm")
 	f.opts.Provenance = step("convert", fs, f.noProvenance)
 	start := time.Now()
+	scales, err := f.cacheScales(ctx)
+	if err != nil {
+		return err
+	}
 	if f.auto > 0 {
 		if err := f.mix(ctx, c, in, out); err != nil {
 			return err
@@ -221,6 +225,7 @@ func (f *convertFlags) ofModel(ctx context.Context, c *cli.Console, fs *pflag.Fl
 		}
 		defer f.fit.Close()
 	}
+	f.opts.CacheScales = scales
 	if f.dryRun {
 		return f.plan(c, in, out)
 	}
@@ -257,6 +262,7 @@ func (f *convertFlags) complete(fs *pflag.FlagSet, in, out string) (err error) {
 		return err
 	}
 	f.imply(&f.opts, f.auto > 0)
+	f.onlyCaches(&f.opts)
 	if err := f.planFlags.finish(fs); err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ package main
 // name of a flag, or a command and the name. Flags without a value are listed only if they need other
 // flags.
 var examples = map[string]string{
+	"kv-cache":                   "int8 --calib self",
 	"jobs":                       "4",
 	"shard":                      "0/4",
 	"gate":                       "sound",

@@ -27,10 +27,11 @@ type folderJob struct {
 	folder.Job
 	console *cli.Console
 	bar     *cli.Progress
-	flags   *convertFlags               // of the command line
-	args    []string                    // the command line, which overrides the flags of a preset
-	data    map[string]*calibrate.Data  // by model that was looked at; nil if it does not take the data
-	fits    map[string]*sensitivity.Fit // by output
+	flags   *convertFlags                   // of the command line
+	args    []string                        // the command line, which overrides the flags of a preset
+	data    map[string]*calibrate.Data      // by model that was looked at; nil if it does not take the data
+	fits    map[string]*sensitivity.Fit     // by output
+	scales  map[string]map[string][]float32 // of key-value caches, by model
 }
 
 // isFolderJob reports whether a conversion makes a folder.
@@ -47,7 +48,7 @@ func (f *convertFlags) runFolder(ctx context.Context, c *cli.Console, args []str
 	if err := wantFolder(out); err != nil {
 		return err
 	}
-	j := &folderJob{console: c, bar: cli.NewProgress(c, f.quiet), flags: f, args: args, data: map[string]*calibrate.Data{}, fits: map[string]*sensitivity.Fit{}}
+	j := &folderJob{console: c, bar: cli.NewProgress(c, f.quiet), flags: f, args: args, data: map[string]*calibrate.Data{}, fits: map[string]*sensitivity.Fit{}, scales: map[string]map[string][]float32{}}
 	made := false
 	defer func() { j.closeFits(made) }()
 	j.Job = folder.Job{
@@ -143,11 +144,18 @@ func (j *folderJob) calibrated(o *folder.Output) string {
 	if a := o.Report.Plan.Dynamic; a != nil {
 		return fmt.Sprintf("; %d of %s multiplied in float, damage %.2g", len(a.Decoded), english.Plural(a.Of, "weight", ""), a.Loss.Damage)
 	}
+	text := ""
+	if n := o.Carried().Caches; n > 0 {
+		text = fmt.Sprintf("; %s of int8", english.Plural(n, "cache", ""))
+	}
 	c := o.Report.Calibration
+	if c == nil && text != "" {
+		return text
+	}
 	if c == nil {
 		return "; without the data of --calib"
 	}
-	text := fmt.Sprintf("; algorithm %s, %s compared with mse", cmp.Or(j.flags.opts.Algorithm, spec.Best), english.Plural(c.Layers, "calibrated layer", ""))
+	text += fmt.Sprintf("; algorithm %s, %s compared with mse", cmp.Or(j.flags.opts.Algorithm, spec.Best), english.Plural(c.Layers, "calibrated layer", ""))
 	if c.Refused {
 		text += ", which is better for all"
 	}

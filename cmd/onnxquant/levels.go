@@ -69,6 +69,8 @@ func (f *calibFlags) checkLevels(fits bool) error {
 		return cli.Usagef("--accuracy-level auto needs --calib DATA, or for a language model --calib self")
 	case fits:
 		return cli.Usagef("--accuracy-level auto is for weights that are decoded, not for --activations static and dynamic")
+	case f.cache != "":
+		return cli.Usagef("--accuracy-level auto does not go with --kv-cache: find levels first, then convert OUT with --kv-cache")
 	case f.share.Of > 0:
 		return cli.Usagef("--calib-shard writes no OUT, so --accuracy-level auto has nothing to run")
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"path/filepath"
@@ -34,6 +35,7 @@ func (j *folderJob) parse(own, args []string) (*convertFlags, error) {
 	if err := f.finishOutput(fs, given, &f.opts); err != nil {
 		return nil, err
 	}
+	f.onlyCaches(&f.opts)
 	if err := f.planFlags.finish(fs); err != nil {
 		return nil, err
 	}
@@ -108,7 +110,7 @@ func (j *folderJob) options(ctx context.Context, m *folder.Model, o preset.Outpu
 		if err := j.fit(ctx, f, m.Name, o); err != nil {
 			return opts, err
 		}
-	case f.data != nil:
+	case f.opts.Calibration != nil:
 		data, err := j.calibration(ctx, m.Name)
 		if err != nil {
 			return opts, err
@@ -120,7 +122,31 @@ func (j *folderJob) options(ctx context.Context, m *folder.Model, o preset.Outpu
 			f.opts.Algorithm = cmp.Or(f.without, f.opts.Algorithm)
 		}
 	}
+	if f.opts.CacheScales, err = j.cacheScales(ctx, m.Name); err != nil {
+		return opts, err
+	}
 	return f.opts, f.readWeights(j.console, m.Model)
+}
+
+// cacheScales finds the scales of the key-value caches of a model; nil if it has none, of which a warning tells.
+func (j *folderJob) cacheScales(ctx context.Context, model string) (map[string][]float32, error) {
+	if j.flags.cache == "" || j.flags.dryRun {
+		return nil, nil
+	}
+	if found, known := j.scales[model]; known {
+		return found, nil
+	}
+	data, err := j.calibration(ctx, model)
+	if err != nil || data == nil {
+		return nil, err
+	}
+	found, err := data.CacheScales(ctx, j.flags.cache)
+	if errors.Is(err, calibrate.ErrNoCache) {
+		j.console.Warn(fmt.Sprintf("%s: %v", cli.Printable(model), err))
+		err = nil
+	}
+	j.scales[model] = found
+	return found, err
 }
 
 // calibration returns the samples for a model, nil if it does not take the data: a warning tells.

@@ -22,6 +22,7 @@ import (
 	"onnxquant/internal/discover"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/half"
+	"onnxquant/internal/kvcache"
 	"onnxquant/internal/layerfit"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/provenance"
@@ -42,14 +43,15 @@ var ErrMemory = errors.New("too little memory")
 // Options say how a model is converted. They are resolved: defaults are filled in.
 type Options struct {
 	Discover    discover.Options
-	Fold        bool              // simplify the model first
-	Simplified  *simplify.Model   // the model as package simplify has made it already; or nil
-	Codes       *StaticCodes      // codes that data found for static activations; or nil
-	Balance     map[string][]int8 // exponents of factors of activations, see balance.Apply
-	Balanced    *graph.Graph      // the model with these factors, if it is made already; or nil
-	FixDims     map[string]int64  // sizes of dimensions, see fixdim.Fix
-	StripNotes  bool              // leave out the notes of nodes, see graph.Copy.StripNotes
-	Half        *half.Options     // nil: what is not quantized keeps its type
+	Fold        bool                 // simplify the model first
+	Simplified  *simplify.Model      // the model as package simplify has made it already; or nil
+	Codes       *StaticCodes         // codes that data found for static activations; or nil
+	Balance     map[string][]int8    // exponents of factors of activations, see balance.Apply
+	Balanced    *graph.Graph         // the model with these factors, if it is made already; or nil
+	FixDims     map[string]int64     // sizes of dimensions, see fixdim.Fix
+	StripNotes  bool                 // leave out the notes of nodes, see graph.Copy.StripNotes
+	Half        *half.Options        // nil: what is not quantized keeps its type
+	Caches      map[string][]float32 // scales of key-value caches that become int8, see kvcache.Apply
 	External    write.External
 	Threads     int     // 0: the number of CPUs
 	Memory      int64   // budget for buffers, in bytes
@@ -138,6 +140,9 @@ func (l planner) draft(except discover.Exceptions) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
+	if p.recorded, err = kvcache.Apply(m.Copy, l.opts.Caches); err != nil {
+		return nil, err
+	}
 	if l.opts.StripNotes {
 		m.Copy.StripNotes()
 	}
@@ -151,7 +156,7 @@ func (l planner) draft(except discover.Exceptions) (*Plan, error) {
 				step.Data, step.Biases = l.opts.Codes.data, l.opts.Codes.Biases
 			}
 		}
-		p.recorded = provenance.Add(m.Copy.Proto, step)
+		p.recorded += provenance.Add(m.Copy.Proto, step)
 	}
 	p.recorded += balance.Record(m.Copy.Proto, l.opts.Balance)
 	if p.Output, err = write.Collect(m.Copy); err != nil {
@@ -269,6 +274,9 @@ func (p *Plan) workers() (workers int, limit int64) {
 	}
 	return workers, limit
 }
+
+// Caches is the number of key-value caches that become int8.
+func (p *Plan) Caches() int { return len(p.opts.Caches) }
 
 // Static returns which activations are quantized, or nil if activations are not static.
 func (p *Plan) Static() *actpairs.Plan { return p.static }

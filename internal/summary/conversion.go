@@ -143,6 +143,9 @@ func planFacts(p *onnxq.Plan) []cli.Fact {
 	facts = append(facts, decodedFacts(p.Decoded)...)
 	facts = append(facts, cli.Labelled("folded", p.Folded.Facts())...)
 	facts = append(facts, halfFacts(p.HalfPrecision)...)
+	if p.Caches > 0 {
+		facts = append(facts, cli.Fact{Label: "caches", Text: fmt.Sprintf("%s of keys or values: int8", english.Plural(p.Caches, "cache", ""))})
+	}
 	facts = append(facts, cli.Fact{Label: "size", Text: cli.Sizes(p.InBytes, p.OutBytes)})
 	facts = append(facts, opsetFacts(p.OpsetBefore, p.OpsetAfter, p.OpsetFor)...)
 	if p.IRAfter != p.IRBefore {

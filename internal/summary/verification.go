@@ -124,12 +124,20 @@ func executionFacts(x verify.Execution) []cli.Fact {
 	}
 	facts = slices.Concat(facts, cli.Labelled("", printables(x.MadeUp())), outputFacts(x.Outputs))
 	if x.QuantizedRun != nil && x.QuantizedRun.Reason == "" {
-		facts = append(append(facts, cli.Fact{Label: "", Text: "OUT itself, as users run it in " + x.QuantizedRun.Engine + ", " + cli.Printable(x.QuantizedRun.Library)}), outputFacts(x.QuantizedRun.Outputs)...)
+		facts = append(append(facts, cli.Fact{Label: "", Text: "OUT itself, as users run it in " + x.QuantizedRun.Engine + ", " + cli.Printable(x.QuantizedRun.Library) + generated(x.QuantizedRun)}), outputFacts(x.QuantizedRun.Outputs)...)
 		if x.QuantizedRun.Exact != nil {
 			facts = append(append(facts, cli.Fact{Label: "", Text: "with the session's qdq_matmulnbits_accuracy_level at 1"}), outputFacts(x.QuantizedRun.Exact)...)
 		}
 	}
 	return facts
+}
+
+// generated says that models also generated text.
+func generated(r *verify.QuantizedRun) string {
+	if r.Generated == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", and with its own int8 cache for %s after a prompt", english.Plural(r.Generated, "token", ""))
 }
 
 func outputFacts(outputs []verify.Output) (facts []cli.Fact) {

@@ -32,6 +32,9 @@ func New(path string, opts Options) *Data { return &Data{path: path, opts: opts}
 
 // Open finds the samples, or makes them, and what runs the model.
 func (d *Data) Open(ctx context.Context) error {
+	if d.engine != nil {
+		return nil // opened already
+	}
 	r, err := open(ctx, d.path, d.opts)
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"onnxquant/internal/commit"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/intops"
+	"onnxquant/internal/kvcache"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/provenance"
 	"onnxquant/internal/recognize"
@@ -39,7 +40,7 @@ func Restyle(ctx context.Context, in, out string, style spec.Style, opts Options
 // Dequantize writes the model at in to out with every quantized weight replaced by a float tensor of
 // exactly its decoded values. A MatMulNBits becomes a MatMul, with an Add for its bias; a
 // GatherBlockQuantized becomes a Gather, a QMoE a MoE. Operators that compute with codes, such as MatMulInteger and
-// QLinearConv, become float operators, without the quantization of their activations. The input is
+// QLinearConv, become float operators, without the quantization of their activations. Key-value caches of int8 become floats. The input is
 // never changed, and out appears complete or not at all.
 func Dequantize(ctx context.Context, in, out string, opts Options) (*Report, error) {
 	return toFloat.file(ctx, in, out, opts)
@@ -57,7 +58,16 @@ type change struct {
 	replace func(*rebuild, *recognize.Weight) (made Weight, opset int64) // opset is the least that the new form needs
 }
 
-var toFloat = change{prepare: intops.Float, replace: func(r *rebuild, w *recognize.Weight) (Weight, int64) { return r.unfold(w), 0 }}
+var toFloat = change{prepare: inFloat, replace: func(r *rebuild, w *recognize.Weight) (Weight, int64) { return r.unfold(w), 0 }}
+
+// inFloat gives a model float caches, and operators that compute with floats.
+func inFloat(x *graph.Graph) (*intops.Model, error) {
+	x, err := kvcache.Float(x)
+	if err != nil {
+		return nil, err
+	}
+	return intops.Float(x)
+}
 
 // asItIs leaves operators that compute with codes as they are.
 func asItIs(x *graph.Graph) (*intops.Model, error) { return &intops.Model{Graph: x}, nil }

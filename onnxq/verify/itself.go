@@ -29,6 +29,10 @@ type QuantizedRun struct {
 	Broken  bool     `json:"broken,omitempty"`  // it should run: IN does
 	Outputs []Output `json:"outputs"`
 
+	// Generated is the number of tokens after a prompt that both models read one by one, each with its own key-value cache, if
+	// OUT has a cache of int8. Outputs has the outputs of these runs, too.
+	Generated int `json:"generated,omitempty"`
+
 	// Exact has the outputs with session.qdq_matmulnbits_accuracy_level at 1, if that makes a difference: then
 	// ONNX Runtime does not round what MatMulNBits multiplies to 8 bits.
 	Exact []Output `json:"accuracy_level_1,omitempty"`
@@ -49,19 +53,28 @@ func (v *verifier) itself(runner execute.Runner, used trial, want [][]*execute.T
 	}
 	ctx, cancel := v.limited()
 	defer cancel()
+	generated := v.generation(used)
 	run := func(which, path string, r *ort.Runner) ([][]*execute.Tensor, error) {
 		v.stage(fmt.Sprintf("running %s in %s", which, r.Name()))
-		s, err := r.Session(ctx, path)
+		s, err := openCached(ctx, r, path)
 		if err != nil {
 			return nil, err
 		}
 		defer s.Close()
-		return runAll(s, used.inputs)
+		all, err := runAll(s, used.inputs)
+		if err != nil || generated == nil {
+			return all, err
+		}
+		more, err := generated.run(s)
+		return append(all, more...), err
 	}
 	users, own := r.AsUsers(), &QuantizedRun{Outputs: []Output{}}
 	v.report.Execution.QuantizedRun = own
 	var err error
-	if !asItIs { // IN has codes: compare with IN as it is too
+	if generated != nil {
+		own.Generated = len(generated.ids[0]) - generated.prompt
+	}
+	if !asItIs || generated != nil { // IN has codes: compare with IN as it is too
 		if want, err = run("IN itself", v.in, users); err != nil {
 			own.Reason = fmt.Sprintf("it does not run IN itself: %v", err)
 			return

@@ -23,6 +23,7 @@ import (
 	"strings"
 
 	"onnxquant/internal/intops"
+	"onnxquant/internal/kvcache"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/provenance"
 	"onnxquant/internal/work"
@@ -149,7 +150,7 @@ func (v *verifier) dequantized(path, folder string, other *decoded) (*decoded, e
 	for _, o := range given.OpsetImport {
 		d.optimized = d.optimized || o.GetDomain() == optimizers
 	}
-	if len(intops.Weights(m.Graph())) == 0 {
+	if len(intops.Weights(m.Graph())) == 0 && !kvcache.HasCodes(m.Graph()) {
 		f, err := intops.Float(m.Graph())
 		if err != nil || f.Graph == m.Graph() || other == nil || other.folded == nil {
 			return d, nil

@@ -65,3 +65,19 @@ def test_genai(tmp_path):
     assert n == m == 9
     # Random weights suffer more than trained ones: the limit is that of plain 4 bits.
     assert distance(got, want) < 0.25
+
+
+@pytest.mark.parametrize("share", [False, True])
+def test_genai_cache(tmp_path, share):
+    """A cache of 8 bits: onnxruntime-genai takes its type from the model."""
+    tinydecoder.build(tmp_path / "float")
+    onnxquant("--preset", "genai", "--algorithm", "k_quant", "--kv-cache", "int8", "--calib", "self", "--samples", "8", tmp_path / "float", tmp_path / "int8")
+    onnxquant("--preset", "genai", tmp_path / "float", tmp_path / "int4")
+    config = tmp_path / "int8" / "genai_config.json"
+    settings = json.loads(config.read_text())
+    settings["search"]["past_present_share_buffer"] = share
+    config.write_text(json.dumps(settings))
+    want, n = generate(tmp_path / "int4")
+    got, m = generate(tmp_path / "int8")
+    assert n == m == 9
+    assert distance(got, want) < 0.05

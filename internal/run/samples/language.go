@@ -73,6 +73,9 @@ func NewLanguage(m *modelfile.Model) (*Language, error) {
 	return l, l.check()
 }
 
+// IDs is the name of the input with token ids.
+func (l *Language) IDs() string { return l.model.inputs[l.model.ids].GetName() }
+
 // noIDs explains why the model does not read token ids.
 func (l *Language) noIDs() error {
 	if l.model.ids >= 0 {

@@ -115,7 +115,7 @@ func (m *model) implied(inputs []*execute.Tensor, info *onnxpb.ValueInfoProto, p
 		return m.filled(info, batch, 1, func(int64) int64 { return past })
 	case strings.Contains(name, "use_cache"):
 		return m.filled(info, batch, 1, func(int64) int64 { return min(past, 1) })
-	case containsAny(name, "past", "cache") && typ.Float():
+	case containsAny(name, "past", "cache") && (typ.Float() || typ == dtype.Int8):
 		return m.filled(info, batch, 0, func(int64) int64 { return 0 })
 	case rank == 2 && strings.Contains(name, "mask"):
 		return m.filled(info, batch, past+length, func(int64) int64 { return 1 })
