@@ -76,6 +76,8 @@ help:
 	@echo 'make commands COMMANDS=$(COMMANDS) commands on mutated models, the first case being SEED=$(SEED) (in make test-all 10000)'
 	@echo 'make crash    KILLS=$(KILLS) conversions killed, full disks, denied folders, races'
 	@echo 'make batch    1,000 models in four shards, killed 20 times; some minutes'
+	@echo 'make cloud    bin/onnxquant-cloud, for s3://, gs:// and azblob://: a module of its own, of 26 MB'
+	@echo 'make test-cloud  conversions from and to a server of S3 on this machine that fails, and others that are killed'
 	@echo 'make race     the Go tests under the race detector (needs a C compiler)'
 	@echo 'make audit    known vulnerabilities, where their database can be reached'
 	@echo 'make architecture  docs/architecture.md, from the imports and package docs'
@@ -86,6 +88,15 @@ help:
 
 build:
 	go build -o bin/ ./cmd/...
+
+# A module of its own: the libraries of the clouds are no dependencies of onnxquant.
+.PHONY: cloud test-cloud
+cloud:
+	cd cmd/onnxquant-cloud && go build -o ../../bin/ .
+
+test-cloud:
+	@echo '== object stores'
+	cd cmd/onnxquant-cloud && go vet . && go test -count 1 .
 
 test: check test-go oracle
 	@echo 'all passed: gofmt, go vet, Go tests, the command against onnx and ONNX Runtime'

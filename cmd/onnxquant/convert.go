@@ -36,6 +36,7 @@ type convertFlags struct {
 	auto        int64 // bytes; 0: not asked for
 	page        string
 	origin      string  // of a remote model
+	object      string  // that the output becomes; "": it is a file
 	slowdown    float64 // 0: not asked for
 	speed       string  // as measured
 
@@ -95,7 +96,8 @@ changed. OUT is written completely or not at all. Long flags may have one dash o
 
 IN may be a folder: OUT becomes the same folder with its models converted. --preset writes
 what a runtime or a hub expects of each model. IN may be hf://OWNER/REPOSITORY/PATH, a file
-of the Hugging Face hub, or https://HOST/PATH.
+of the Hugging Face hub, or https://HOST/PATH. IN and OUT may be objects, s3://BUCKET/KEY,
+gs://BUCKET/KEY or azblob://CONTAINER/KEY, with the program onnxquant-cloud.
 
 Examples:
 
@@ -147,6 +149,13 @@ func runConvert(ctx context.Context, c *cli.Console, args []string) (err error) 
 	if err != nil {
 		return err
 	}
+	if remote.IsObject(out) {
+		var remove func()
+		if out, remove, err = f.stage(out); err != nil {
+			return err
+		}
+		defer remove()
+	}
 	if remote.Is(in) {
 		var remove func()
 		if in, remove, err = f.fetch(ctx, c, in, out); err != nil {
@@ -159,6 +168,9 @@ func runConvert(ctx context.Context, c *cli.Console, args []string) (err error) 
 		}()
 	}
 	if f.isFolderJob(in) {
+		if f.object != "" {
+			return cli.Usagef("%s: outputs of a folder do not become objects; onnxquant batch writes these", cli.Printable(f.object))
+		}
 		return f.ofFolder(ctx, c, args, in, out)
 	}
 	return f.ofModel(ctx, c, fs, args, in, out)
@@ -363,13 +375,17 @@ func (f *convertFlags) convert(ctx context.Context, c *cli.Console, start time.T
 		return f.refused(c, f.faster(f.resumable(err)))
 	}
 	f.fit.Done()
+	told, err := f.published(ctx, made)
+	if err != nil {
+		return err
+	}
 	c.WarnAll(f.calibFlags.untold(made.Plan.Warnings))
 	if f.verbose {
 		summary.Tensors(c.Stderr, made)
 	}
 	if !f.quiet {
 		cli.PrintFacts(c.Stderr, cli.Facts(sensitivity.LevelFacts(made.Plan.Levels)))
-		summary.Conversion(c.Stderr, made, time.Since(start), f.speed, f.hints(m, made.Plan))
+		summary.Conversion(c.Stderr, told, time.Since(start), f.speed, f.hints(m, made.Plan))
 	}
 	if f.judged != nil && !f.quiet {
 		cli.PrintFacts(c.Stderr, []cli.Fact{{Label: "verdict", Text: fmt.Sprintf("%s: %s", f.judged.Verdict, strings.Join(f.judged.Reasons, "; "))}})
@@ -378,7 +394,7 @@ func (f *convertFlags) convert(ctx context.Context, c *cli.Console, start time.T
 		return err
 	}
 	if f.json {
-		err = c.JSON(conversionReport{made, f.judged})
+		err = c.JSON(conversionReport{told, f.judged})
 	}
 	if err == nil && f.page != "" {
 		err = f.report(ctx, c, in, made, args)

@@ -154,11 +154,7 @@ func (f *convertFlags) statement(ctx context.Context, fs *pflag.FlagSet, made *o
 	}
 	s := step("convert", fs, false)
 	m := attest.Made{Version: s.Version, Command: s.Command, Options: s.Options, Origin: f.origin}
-	outputs := []string{made.Output}
-	if made.Data != "" {
-		outputs = slices.Concat(outputs, []string{made.Data}, made.MoreData)
-	}
-	if m.Outputs, err = attest.HashAll(ctx, outputs); err != nil {
+	if m.Outputs, err = attest.HashAll(ctx, filesOf(made)); err != nil {
 		return err
 	}
 	if m.Model, err = hashSame(ctx, f.model); err != nil {
@@ -172,6 +168,14 @@ func (f *convertFlags) statement(ctx context.Context, fs *pflag.FlagSet, made *o
 		return err
 	}
 	return cli.WriteFile(f.attest, text)
+}
+
+// filesOf lists the files of an output, the model first.
+func filesOf(made *onnxq.Report) []string {
+	if made.Data == "" {
+		return []string{made.Output}
+	}
+	return slices.Concat([]string{made.Output, made.Data}, made.MoreData)
 }
 
 // dataFiles lists the files and folders besides the model that the flags name and the output depends on.

@@ -39,7 +39,7 @@ of runtimes with the model.`,
 	}
 }
 
-func runInspect(_ context.Context, c *cli.Console, args []string) error {
+func runInspect(ctx context.Context, c *cli.Console, args []string) error {
 	var f inspectFlags
 	fs := f.flagSet()
 	if err := c.App.Parse(fs, args); err != nil {
@@ -54,7 +54,12 @@ func runInspect(_ context.Context, c *cli.Console, args []string) error {
 	if err := f.planFlags.finish(fs); err != nil {
 		return err
 	}
-	m, err := onnxq.Open(fs.Arg(0))
+	paths, remove, err := fetched(ctx, fs.Args(), false)
+	if err != nil {
+		return err
+	}
+	defer remove()
+	m, err := onnxq.Open(paths[0])
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"onnxquant/internal/cli"
+	"onnxquant/internal/remote"
 	"onnxquant/internal/summary"
 	"onnxquant/onnxq/report"
 	"onnxquant/spec"
@@ -80,14 +81,21 @@ func runReport(ctx context.Context, c *cli.Console, args []string) error {
 	}
 	page := f.html
 	if page == "" && !f.json {
-		page = fs.Arg(1) + ".html"
+		if page = fs.Arg(1) + ".html"; remote.Is(page) {
+			return cli.Usagef("%s is not on this machine: --html FILE says where the page goes", cli.Printable(fs.Arg(1)))
+		}
 	}
 	if err := checkPage(page); err != nil {
 		return err
 	}
+	paths, remove, err := fetched(ctx, fs.Args(), false)
+	if err != nil {
+		return err
+	}
+	defer remove()
 	bar := cli.NewProgress(c, f.quiet)
 	opts.Verify.Progress = bar.Share
-	r, err := report.Models(ctx, fs.Arg(0), fs.Args()[1:], opts)
+	r, err := report.Models(ctx, paths[0], paths[1:], opts)
 	bar.Clear()
 	if err != nil {
 		return comparisonError(err)

@@ -96,9 +96,14 @@ func runVerify(ctx context.Context, c *cli.Console, args []string) error {
 	if err := checkPage(f.page); err != nil {
 		return err
 	}
+	paths, remove, err := fetched(ctx, fs.Args(), false)
+	if err != nil {
+		return err
+	}
+	defer remove()
 	bar := cli.NewProgress(c, f.quiet)
 	f.opts.Progress = bar.Share
-	verified, err := f.compare(ctx, args, fs.Arg(0), fs.Arg(1))
+	verified, err := f.compare(ctx, args, paths[0], paths[1])
 	bar.Clear()
 	switch {
 	case err != nil:

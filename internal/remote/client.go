@@ -1,9 +1,12 @@
-// Package remote reads models from the Hugging Face hub and from web servers.
+// Package remote reads models from the Hugging Face hub, from web servers and from object stores, and writes objects.
 //
-// A [Client] gets the name of a file, hf://OWNER/REPOSITORY[@REVISION]/PATH or https://HOST/PATH. [Client.Stat] asks for its size and
+// A [Client] gets the name of a file, hf://OWNER/REPOSITORY[@REVISION]/PATH, https://HOST/PATH, s3://BUCKET/KEY, gs://BUCKET/KEY or
+// azblob://CONTAINER/KEY. For the last three it runs the program onnxquant-cloud. [Client.Stat] asks for its size and
 // hash. [Client.Fetch] puts a model and its external data into a folder, which the caller owns. It reads the structure of the
 // model first, by ranges, and then the contents of tensors. A connection that is cut is made again, and goes on where the first
 // one stopped; so does a later Fetch to the same folder. Where the hub tells a hash, the content is checked.
+//
+// [Client.Put] writes an object, which appears whole or not at all.
 package remote
 
 import (
@@ -43,7 +46,7 @@ func New() *Client {
 type Info struct {
 	Name   string // of this version: for the hub, with the commit
 	Size   int64
-	ETag   string // of this version; "" if the server has none
+	ETag   string // of this version, or its time of modification; "" if the server has none
 	SHA256 string // of the content, if the hub tells it
 
 	blob string // hash of git, if the hub tells that alone
@@ -55,9 +58,13 @@ type Info struct {
 type statusError struct {
 	status int
 	after  time.Duration // to wait before the next try
+	text   string        // of a helper; "": the server says no more
 }
 
 func (e *statusError) Error() string {
+	if e.text != "" {
+		return e.text
+	}
 	return fmt.Sprintf("the server answers %d %s", e.status, http.StatusText(e.status))
 }
 
@@ -85,9 +92,12 @@ func (c *Client) address(p *place, revision string) string {
 
 func (c *Client) stat(ctx context.Context, p *place) (*Info, error) {
 	info := &Info{hub: p.repository != ""}
-	if info.hub {
+	switch {
+	case info.hub:
 		info.url = c.address(p, p.revision)
-	} else {
+	case p.object != "":
+		info.url = helperURL("name", p.object)
+	default:
 		info.url = p.url.String()
 	}
 	const mostRedirects = 5
@@ -127,7 +137,7 @@ func (c *Client) stat(ctx context.Context, p *place) (*Info, error) {
 		if err := checkSize(info.Size); err != nil {
 			return nil, err
 		}
-		info.ETag = etag(cmp.Or(linked, r.Header.Get("ETag")))
+		info.ETag = cmp.Or(etag(linked), version(r.Header))
 		c.identify(info, p, commit)
 		return info, nil
 	}
@@ -159,7 +169,7 @@ func (c *Client) statByRange(ctx context.Context, p *place, info *Info) (*Info, 
 	if err != nil {
 		return nil, err
 	}
-	info.Size, info.ETag = total, etag(r.Header.Get("ETag"))
+	info.Size, info.ETag = total, version(r.Header)
 	c.identify(info, p, r.Header.Get("X-Repo-Commit"))
 	return info, nil
 }
@@ -186,6 +196,20 @@ func isHex(text string, n int) bool {
 }
 
 func etag(text string) string { return strings.Trim(strings.TrimPrefix(text, "W/"), `"`) }
+
+// version is the ETag of an answer. Without one it is the time of modification, if the file was not changed in the last
+// minute: within a second, a file may change twice.
+func version(h http.Header) string {
+	if tag := etag(h.Get("ETag")); tag != "" {
+		return tag
+	}
+	modified, err := http.ParseTime(h.Get("Last-Modified"))
+	now, err2 := http.ParseTime(h.Get("Date"))
+	if errors.Join(err, err2) != nil || now.Sub(modified) < time.Minute {
+		return ""
+	}
+	return "modified " + modified.UTC().Format(time.RFC3339)
+}
 
 // redirection returns where an answer redirects to.
 func redirection(r *http.Response) (*url.URL, bool) {
@@ -244,6 +268,9 @@ func (c *Client) do(ctx context.Context, method, at string, hub bool, bytes stri
 	if client.CheckRedirect = redirect; redirect == nil {
 		client.CheckRedirect = follow
 	}
+	if r.URL.Host == helperName {
+		client.Transport = helpers()
+	}
 	w.begin()
 	response, err := client.Do(r)
 	w.end()
@@ -262,7 +289,7 @@ func (c *Client) do(ctx context.Context, method, at string, hub bool, bytes stri
 // failure is the error of an answer.
 func failure(r *http.Response) error {
 	const longest = 2 * time.Minute
-	e := &statusError{status: r.StatusCode}
+	e := &statusError{status: r.StatusCode, text: r.Header.Get("Onnxquant-Error")}
 	if s, err := strconv.Atoi(r.Header.Get("Retry-After")); err == nil && s > 0 {
 		e.after = min(time.Duration(s)*time.Second, longest)
 	}

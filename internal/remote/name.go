@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/url"
 	"path"
+	"slices"
 	"strings"
 
 	"onnxquant/internal/modelfile"
@@ -14,14 +15,21 @@ import (
 // hubScheme begins names of files of the hub: hf://OWNER/REPOSITORY[@REVISION]/PATH.
 const hubScheme = "hf://"
 
+// objectSchemes begin names of objects: s3://BUCKET/KEY.
+var objectSchemes = []string{"s3://", "gs://", "azblob://"}
+
 // Is reports whether a name is that of a remote file.
 func Is(name string) bool {
-	for _, scheme := range []string{hubScheme, "https://", "http://"} {
-		if len(name) > len(scheme) && strings.EqualFold(name[:len(scheme)], scheme) {
-			return true
-		}
-	}
-	return false
+	return IsObject(name) || begins(name, hubScheme) || begins(name, "https://") || begins(name, "http://")
+}
+
+// IsObject reports whether a name is that of an object, which can be written.
+func IsObject(name string) bool {
+	return slices.ContainsFunc(objectSchemes, func(scheme string) bool { return begins(name, scheme) })
+}
+
+func begins(name, scheme string) bool {
+	return len(name) > len(scheme) && strings.EqualFold(name[:len(scheme)], scheme)
 }
 
 // place is where a file is.
@@ -29,11 +37,15 @@ type place struct {
 	repository, revision string // of the hub; "" for other servers
 	path                 string // of the file in the repository
 	url                  *url.URL
+	object               string // its name; "" for other servers
 }
 
 func parse(name string) (p place, err error) {
-	if len(name) > len(hubScheme) && strings.EqualFold(name[:len(hubScheme)], hubScheme) {
+	switch {
+	case begins(name, hubScheme):
 		return parseHub(name[len(hubScheme):])
+	case IsObject(name):
+		return parseObject(name)
 	}
 	if p.url, err = url.Parse(name); err != nil {
 		return p, errors.New("it is no URL")
@@ -70,6 +82,19 @@ func parseHub(rest string) (p place, err error) {
 	return p, nil
 }
 
+func parseObject(name string) (p place, err error) {
+	scheme, rest, _ := strings.Cut(name, "://")
+	bucket, key, _ := strings.Cut(rest, "/")
+	if bucket == "" || key == "" || strings.HasSuffix(key, "/") {
+		return p, fmt.Errorf("want %s://BUCKET/KEY of an object", scheme)
+	}
+	if path.Clean("/"+key) != "/"+key || strings.ContainsAny(rest, "?#\\") {
+		return p, errors.New("the key is not a plain path: it has a part such as .., // or one of ? # \\")
+	}
+	p.object = strings.ToLower(scheme) + "://" + rest
+	return p, nil
+}
+
 func isLoopback(u *url.URL) bool {
 	ip := net.ParseIP(u.Hostname())
 	return u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
@@ -77,6 +102,9 @@ func isLoopback(u *url.URL) bool {
 
 // Base returns the name of the file without folders.
 func Base(name string) string {
+	if IsObject(name) {
+		return name[strings.LastIndexByte(name, '/')+1:]
+	}
 	u, err := url.Parse(name)
 	if err != nil || u.Path == "" || strings.HasSuffix(u.Path, "/") {
 		return ""
@@ -89,8 +117,9 @@ func beside(name, location string) (string, error) {
 	if err := modelfile.CheckLocation(location); err != nil {
 		return "", err
 	}
-	if rest, ok := strings.CutPrefix(name, hubScheme); ok {
-		return hubScheme + path.Join(path.Dir(rest), location), nil
+	if IsObject(name) || begins(name, hubScheme) {
+		scheme, rest, _ := strings.Cut(name, "://")
+		return scheme + "://" + path.Join(path.Dir(rest), location), nil
 	}
 	u, err := url.Parse(name)
 	if err != nil {
@@ -101,7 +130,7 @@ func beside(name, location string) (string, error) {
 
 // Plain returns a name without the query of a URL, which may be a signature: it is for messages and records.
 func Plain(name string) string {
-	if !Is(name) || strings.EqualFold(name[:len(hubScheme)], hubScheme) {
+	if !begins(name, "https://") && !begins(name, "http://") {
 		return name
 	}
 	if i := strings.IndexAny(name, "?#"); i >= 0 {
@@ -112,6 +141,9 @@ func Plain(name string) string {
 
 // pinned is the name with the commit that the hub resolved the revision to, and without a query.
 func (p *place) pinned(commit string) string {
+	if p.object != "" {
+		return p.object
+	}
 	if p.repository == "" {
 		return Plain(p.url.String())
 	}

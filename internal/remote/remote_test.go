@@ -561,7 +561,7 @@ func TestSigned(t *testing.T) {
 }
 
 func TestNames(t *testing.T) {
-	for name, want := range map[string]bool{"hf://a/b/c": true, "https://x/y": true, "http://x/y": true, "a.onnx": false, "https.onnx": false, "https://": false, "s3://b/k": false} {
+	for name, want := range map[string]bool{"hf://a/b/c": true, "https://x/y": true, "http://x/y": true, "a.onnx": false, "https.onnx": false, "https://": false, "s3://b/k": true, "gs://b": true, "s3:/b": false} {
 		if Is(name) != want {
 			t.Errorf("%s: %v", name, !want)
 		}
@@ -569,6 +569,7 @@ func TestNames(t *testing.T) {
 	for _, c := range [][3]string{
 		{"hf://o/r@c/a/m.onnx", "m.data", "hf://o/r@c/a/m.data"}, {"hf://o/r@c/m.onnx", "d/m.data", "hf://o/r@c/d/m.data"},
 		{"https://h/a/m.onnx?x=1", "w.bin", "https://h/a/w.bin"}, {"https://h/m.onnx", "a b.bin", "https://h/a%20b.bin"},
+		{"s3://b/m.onnx", "m.data", "s3://b/m.data"}, {"gs://b/a b/m.onnx", "d/m%.data", "gs://b/a b/d/m%.data"},
 	} {
 		if got, err := beside(c[0], c[1]); got != c[2] || err != nil {
 			t.Errorf("%q: %s, %v", c, got, err)

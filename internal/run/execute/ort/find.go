@@ -12,22 +12,14 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"onnxquant/internal/process"
 )
 
 const helperName = "onnxquant-ort"
 
-// findHelper looks first in the folder of this program, where the helper has the same version.
 func findHelper() (string, error) {
-	name := helperName
-	if runtime.GOOS == "windows" {
-		name += ".exe"
-	}
-	if self, err := os.Executable(); err == nil {
-		if path := filepath.Join(filepath.Dir(self), name); isFile(path) {
-			return path, nil
-		}
-	}
-	if path, err := exec.LookPath(name); err == nil {
+	if path, ok := process.Beside(helperName); ok {
 		return path, nil
 	}
 	return "", errors.New("cannot use ONNX Runtime: the program " + helperName + " is neither beside this one nor on the PATH; make build makes it, and go install ./cmd/" + helperName)
