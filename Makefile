@@ -27,7 +27,7 @@ GOLDEN := $(wildcard ../shared/golden)
 NUMBERS := ./internal/kernels ./internal/blocks ./formats/... ./int4 ./nvfp4 ./calib ./quality ./quantutil \
 	./internal/packing ./internal/lazy ./internal/quantize
 
-.PHONY: activations tune-grid random-static fold fold-tasks verdicts honest help build test test-long test-all check test-go test-go-long onnxgo plain arm64 cross corpus oracle oracle-long browser release release-test module costs speed bench-agrees actionlint workflows site checksums fusion kernels kernels-next accuracy coverage bench inference optypes proto consumers fuzz crash batch race audit architecture api go-licenses licenses check-licenses reproducible schemas man seeds clean
+.PHONY: activations tune-grid random-static fold fold-tasks verdicts honest help build test test-long test-all check test-go test-go-long onnxgo plain arm64 cross corpus oracle oracle-long browser release release-test module costs speed instructions bench-agrees actionlint workflows site checksums fusion kernels kernels-next accuracy coverage bench inference optypes proto consumers fuzz crash batch race audit architecture api go-licenses licenses check-licenses reproducible schemas man seeds clean
 
 help:
 	@echo 'make build    bin/onnxquant, and bin/onnxquant-ort, with which verify runs ONNX Runtime'
@@ -53,6 +53,7 @@ help:
 	@echo 'make costs    internal/target/costs_ort.txt: what forms of weights cost in ONNX Runtime, in half an hour'
 	@echo 'make fusion   test/oracle/fusion.txt: what ONNX Runtime fuses'
 	@echo 'make speed    the table of runs in docs/performance.md: real models beside float, in ONNX Runtime; in 20 minutes'
+	@echo 'make instructions  how many instructions the loops of internal/kernels take on arm64, in qemu, in minutes'
 	@echo 'make bench-agrees compares the ratios of onnxquant bench with those of a Python session, in some minutes'
 	@echo 'make accuracy docs/accuracy.md, and the tables of accuracies in docs/formats.md, encodings.md and algorithms.md'
 	@echo 'make tune-grid  onnxquant tune against a grid of 30 settings, on tasks; an hour'
@@ -327,6 +328,10 @@ fold-tasks: build $(VENV)/ready
 
 speed: build $(VENV)/ready
 	$(VENV)/bin/python test/bench/speed.py
+
+# Instructions, not time: no arm64 machine is needed.
+instructions:
+	$(PYTHON) test/bench/instructions.py
 
 bench-agrees: build $(VENV)/ready
 	$(VENV)/bin/python test/bench/agree.py

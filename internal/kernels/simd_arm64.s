@@ -1785,28 +1785,28 @@ firstRow:
 	WORD $0x6e2add46 // fmul v6.4s, v10.4s, v10.4s
 	WORD $0x6e2cfcc6 // fdiv v6.4s, v6.4s, v12.4s
 	WORD $0x6ebae4c8 // fcmgt v8.4s, v6.4s, v26.4s
-	FLDPQ 640(R0), (F25, F26)
-	WORD $0x6ea71cb9 // bit v25.16b, v5.16b, v7.16b
-	WORD $0x6ea81cda // bit v26.16b, v6.16b, v8.16b
-	FSTPQ (F25, F26), 640(R0)
-	FLDPQ 512(R0), (F25, F26)
-	WORD $0x6ea71d39 // bit v25.16b, v9.16b, v7.16b
-	WORD $0x6ea81d5a // bit v26.16b, v10.16b, v8.16b
-	FSTPQ (F25, F26), 512(R0)
-	FLDPQ 576(R0), (F25, F26)
-	WORD $0x6ea71d79 // bit v25.16b, v11.16b, v7.16b
-	WORD $0x6ea81d9a // bit v26.16b, v12.16b, v8.16b
-	FSTPQ (F25, F26), 576(R0)
+	FLDPQ 640(R0), (F27, F28)
+	WORD $0x6ea71cbb // bit v27.16b, v5.16b, v7.16b
+	WORD $0x6ea81cdc // bit v28.16b, v6.16b, v8.16b
+	FSTPQ (F27, F28), 640(R0)
+	FLDPQ 512(R0), (F27, F28)
+	WORD $0x6ea71d3b // bit v27.16b, v9.16b, v7.16b
+	WORD $0x6ea81d5c // bit v28.16b, v10.16b, v8.16b
+	FSTPQ (F27, F28), 512(R0)
+	FLDPQ 576(R0), (F27, F28)
+	WORD $0x6ea71d7b // bit v27.16b, v11.16b, v7.16b
+	WORD $0x6ea81d9c // bit v28.16b, v12.16b, v8.16b
+	FSTPQ (F27, F28), 576(R0)
 	FLDPQ 704(R0), (F23, F24)
-	FLDPQ 320(R0), (F25, F26)
-	WORD $0x6ea71ef9 // bit v25.16b, v23.16b, v7.16b
-	WORD $0x6ea81f1a // bit v26.16b, v24.16b, v8.16b
-	FSTPQ (F25, F26), 320(R0)
+	FLDPQ 320(R0), (F27, F28)
+	WORD $0x6ea71efb // bit v27.16b, v23.16b, v7.16b
+	WORD $0x6ea81f1c // bit v28.16b, v24.16b, v8.16b
+	FSTPQ (F27, F28), 320(R0)
 	FLDPQ 768(R0), (F23, F24)
-	FLDPQ 384(R0), (F25, F26)
-	WORD $0x6ea71ef9 // bit v25.16b, v23.16b, v7.16b
-	WORD $0x6ea81f1a // bit v26.16b, v24.16b, v8.16b
-	FSTPQ (F25, F26), 384(R0)
+	FLDPQ 384(R0), (F27, F28)
+	WORD $0x6ea71efb // bit v27.16b, v23.16b, v7.16b
+	WORD $0x6ea81f1c // bit v28.16b, v24.16b, v8.16b
+	FSTPQ (F27, F28), 384(R0)
 	FLDPQ 0(R0), (F23, F24)
 	FLDPQ 640(R0), (F25, F26)
 	WORD $0x6e37de73 // fmul v19.4s, v19.4s, v23.4s
@@ -1817,28 +1817,28 @@ firstRow:
 	WORD $0x6e34de90 // fmul v16.4s, v20.4s, v20.4s
 	WORD $0x6e36fe10 // fdiv v16.4s, v16.4s, v22.4s
 	WORD $0x6ebae612 // fcmgt v18.4s, v16.4s, v26.4s
-	FLDPQ 640(R0), (F25, F26)
-	WORD $0x6eb11df9 // bit v25.16b, v15.16b, v17.16b
-	WORD $0x6eb21e1a // bit v26.16b, v16.16b, v18.16b
-	FSTPQ (F25, F26), 640(R0)
-	FLDPQ 512(R0), (F25, F26)
-	WORD $0x6eb11e79 // bit v25.16b, v19.16b, v17.16b
-	WORD $0x6eb21e9a // bit v26.16b, v20.16b, v18.16b
-	FSTPQ (F25, F26), 512(R0)
-	FLDPQ 576(R0), (F25, F26)
-	WORD $0x6eb11eb9 // bit v25.16b, v21.16b, v17.16b
-	WORD $0x6eb21eda // bit v26.16b, v22.16b, v18.16b
-	FSTPQ (F25, F26), 576(R0)
+	FLDPQ 640(R0), (F27, F28)
+	WORD $0x6eb11dfb // bit v27.16b, v15.16b, v17.16b
+	WORD $0x6eb21e1c // bit v28.16b, v16.16b, v18.16b
+	FSTPQ (F27, F28), 640(R0)
+	FLDPQ 512(R0), (F27, F28)
+	WORD $0x6eb11e7b // bit v27.16b, v19.16b, v17.16b
+	WORD $0x6eb21e9c // bit v28.16b, v20.16b, v18.16b
+	FSTPQ (F27, F28), 512(R0)
+	FLDPQ 576(R0), (F27, F28)
+	WORD $0x6eb11ebb // bit v27.16b, v21.16b, v17.16b
+	WORD $0x6eb21edc // bit v28.16b, v22.16b, v18.16b
+	FSTPQ (F27, F28), 576(R0)
 	FLDPQ 832(R0), (F23, F24)
-	FLDPQ 320(R0), (F25, F26)
-	WORD $0x6eb11ef9 // bit v25.16b, v23.16b, v17.16b
-	WORD $0x6eb21f1a // bit v26.16b, v24.16b, v18.16b
-	FSTPQ (F25, F26), 320(R0)
+	FLDPQ 320(R0), (F27, F28)
+	WORD $0x6eb11efb // bit v27.16b, v23.16b, v17.16b
+	WORD $0x6eb21f1c // bit v28.16b, v24.16b, v18.16b
+	FSTPQ (F27, F28), 320(R0)
 	FLDPQ 896(R0), (F23, F24)
-	FLDPQ 384(R0), (F25, F26)
-	WORD $0x6eb11ef9 // bit v25.16b, v23.16b, v17.16b
-	WORD $0x6eb21f1a // bit v26.16b, v24.16b, v18.16b
-	FSTPQ (F25, F26), 384(R0)
+	FLDPQ 384(R0), (F27, F28)
+	WORD $0x6eb11efb // bit v27.16b, v23.16b, v17.16b
+	WORD $0x6eb21f1c // bit v28.16b, v24.16b, v18.16b
+	FSTPQ (F27, F28), 384(R0)
 	ADD $8, R7
 	SUBS $2, R8
 	BNE gridInverses
@@ -1945,28 +1945,28 @@ besideRow:
 	WORD $0x6e2add46 // fmul v6.4s, v10.4s, v10.4s
 	WORD $0x6e2cfcc6 // fdiv v6.4s, v6.4s, v12.4s
 	WORD $0x6ebae4c8 // fcmgt v8.4s, v6.4s, v26.4s
-	FLDPQ 640(R0), (F25, F26)
-	WORD $0x6ea71cb9 // bit v25.16b, v5.16b, v7.16b
-	WORD $0x6ea81cda // bit v26.16b, v6.16b, v8.16b
-	FSTPQ (F25, F26), 640(R0)
-	FLDPQ 512(R0), (F25, F26)
-	WORD $0x6ea71d39 // bit v25.16b, v9.16b, v7.16b
-	WORD $0x6ea81d5a // bit v26.16b, v10.16b, v8.16b
-	FSTPQ (F25, F26), 512(R0)
-	FLDPQ 576(R0), (F25, F26)
-	WORD $0x6ea71d79 // bit v25.16b, v11.16b, v7.16b
-	WORD $0x6ea81d9a // bit v26.16b, v12.16b, v8.16b
-	FSTPQ (F25, F26), 576(R0)
+	FLDPQ 640(R0), (F27, F28)
+	WORD $0x6ea71cbb // bit v27.16b, v5.16b, v7.16b
+	WORD $0x6ea81cdc // bit v28.16b, v6.16b, v8.16b
+	FSTPQ (F27, F28), 640(R0)
+	FLDPQ 512(R0), (F27, F28)
+	WORD $0x6ea71d3b // bit v27.16b, v9.16b, v7.16b
+	WORD $0x6ea81d5c // bit v28.16b, v10.16b, v8.16b
+	FSTPQ (F27, F28), 512(R0)
+	FLDPQ 576(R0), (F27, F28)
+	WORD $0x6ea71d7b // bit v27.16b, v11.16b, v7.16b
+	WORD $0x6ea81d9c // bit v28.16b, v12.16b, v8.16b
+	FSTPQ (F27, F28), 576(R0)
 	FLDPQ 704(R0), (F23, F24)
-	FLDPQ 320(R0), (F25, F26)
-	WORD $0x6ea71ef9 // bit v25.16b, v23.16b, v7.16b
-	WORD $0x6ea81f1a // bit v26.16b, v24.16b, v8.16b
-	FSTPQ (F25, F26), 320(R0)
+	FLDPQ 320(R0), (F27, F28)
+	WORD $0x6ea71efb // bit v27.16b, v23.16b, v7.16b
+	WORD $0x6ea81f1c // bit v28.16b, v24.16b, v8.16b
+	FSTPQ (F27, F28), 320(R0)
 	FLDPQ 768(R0), (F23, F24)
-	FLDPQ 384(R0), (F25, F26)
-	WORD $0x6ea71ef9 // bit v25.16b, v23.16b, v7.16b
-	WORD $0x6ea81f1a // bit v26.16b, v24.16b, v8.16b
-	FSTPQ (F25, F26), 384(R0)
+	FLDPQ 384(R0), (F27, F28)
+	WORD $0x6ea71efb // bit v27.16b, v23.16b, v7.16b
+	WORD $0x6ea81f1c // bit v28.16b, v24.16b, v8.16b
+	FSTPQ (F27, F28), 384(R0)
 	FLDPQ 0(R0), (F23, F24)
 	FLDPQ 640(R0), (F25, F26)
 	WORD $0x6e37de73 // fmul v19.4s, v19.4s, v23.4s
@@ -1977,28 +1977,28 @@ besideRow:
 	WORD $0x6e34de90 // fmul v16.4s, v20.4s, v20.4s
 	WORD $0x6e36fe10 // fdiv v16.4s, v16.4s, v22.4s
 	WORD $0x6ebae612 // fcmgt v18.4s, v16.4s, v26.4s
-	FLDPQ 640(R0), (F25, F26)
-	WORD $0x6eb11df9 // bit v25.16b, v15.16b, v17.16b
-	WORD $0x6eb21e1a // bit v26.16b, v16.16b, v18.16b
-	FSTPQ (F25, F26), 640(R0)
-	FLDPQ 512(R0), (F25, F26)
-	WORD $0x6eb11e79 // bit v25.16b, v19.16b, v17.16b
-	WORD $0x6eb21e9a // bit v26.16b, v20.16b, v18.16b
-	FSTPQ (F25, F26), 512(R0)
-	FLDPQ 576(R0), (F25, F26)
-	WORD $0x6eb11eb9 // bit v25.16b, v21.16b, v17.16b
-	WORD $0x6eb21eda // bit v26.16b, v22.16b, v18.16b
-	FSTPQ (F25, F26), 576(R0)
+	FLDPQ 640(R0), (F27, F28)
+	WORD $0x6eb11dfb // bit v27.16b, v15.16b, v17.16b
+	WORD $0x6eb21e1c // bit v28.16b, v16.16b, v18.16b
+	FSTPQ (F27, F28), 640(R0)
+	FLDPQ 512(R0), (F27, F28)
+	WORD $0x6eb11e7b // bit v27.16b, v19.16b, v17.16b
+	WORD $0x6eb21e9c // bit v28.16b, v20.16b, v18.16b
+	FSTPQ (F27, F28), 512(R0)
+	FLDPQ 576(R0), (F27, F28)
+	WORD $0x6eb11ebb // bit v27.16b, v21.16b, v17.16b
+	WORD $0x6eb21edc // bit v28.16b, v22.16b, v18.16b
+	FSTPQ (F27, F28), 576(R0)
 	FLDPQ 832(R0), (F23, F24)
-	FLDPQ 320(R0), (F25, F26)
-	WORD $0x6eb11ef9 // bit v25.16b, v23.16b, v17.16b
-	WORD $0x6eb21f1a // bit v26.16b, v24.16b, v18.16b
-	FSTPQ (F25, F26), 320(R0)
+	FLDPQ 320(R0), (F27, F28)
+	WORD $0x6eb11efb // bit v27.16b, v23.16b, v17.16b
+	WORD $0x6eb21f1c // bit v28.16b, v24.16b, v18.16b
+	FSTPQ (F27, F28), 320(R0)
 	FLDPQ 896(R0), (F23, F24)
-	FLDPQ 384(R0), (F25, F26)
-	WORD $0x6eb11ef9 // bit v25.16b, v23.16b, v17.16b
-	WORD $0x6eb21f1a // bit v26.16b, v24.16b, v18.16b
-	FSTPQ (F25, F26), 384(R0)
+	FLDPQ 384(R0), (F27, F28)
+	WORD $0x6eb11efb // bit v27.16b, v23.16b, v17.16b
+	WORD $0x6eb21f1c // bit v28.16b, v24.16b, v18.16b
+	FSTPQ (F27, F28), 384(R0)
 	MOVD $3, R3
 	MOVD rounds+40(FP), R4
 	MOVD $gridRounds<>(SB), R5
@@ -2103,28 +2103,28 @@ aroundRow:
 	WORD $0x6e2cdd88 // fmul v8.4s, v12.4s, v12.4s
 	WORD $0x6e2efd08 // fdiv v8.4s, v8.4s, v14.4s
 	WORD $0x6ebce50a // fcmgt v10.4s, v8.4s, v28.4s
-	FLDPQ 640(R0), (F27, F28)
-	WORD $0x6ea91cfb // bit v27.16b, v7.16b, v9.16b
-	WORD $0x6eaa1d1c // bit v28.16b, v8.16b, v10.16b
-	FSTPQ (F27, F28), 640(R0)
-	FLDPQ 512(R0), (F27, F28)
-	WORD $0x6ea91d7b // bit v27.16b, v11.16b, v9.16b
-	WORD $0x6eaa1d9c // bit v28.16b, v12.16b, v10.16b
-	FSTPQ (F27, F28), 512(R0)
-	FLDPQ 576(R0), (F27, F28)
-	WORD $0x6ea91dbb // bit v27.16b, v13.16b, v9.16b
-	WORD $0x6eaa1ddc // bit v28.16b, v14.16b, v10.16b
-	FSTPQ (F27, F28), 576(R0)
+	FLDPQ 640(R0), (F29, F30)
+	WORD $0x6ea91cfd // bit v29.16b, v7.16b, v9.16b
+	WORD $0x6eaa1d1e // bit v30.16b, v8.16b, v10.16b
+	FSTPQ (F29, F30), 640(R0)
+	FLDPQ 512(R0), (F29, F30)
+	WORD $0x6ea91d7d // bit v29.16b, v11.16b, v9.16b
+	WORD $0x6eaa1d9e // bit v30.16b, v12.16b, v10.16b
+	FSTPQ (F29, F30), 512(R0)
+	FLDPQ 576(R0), (F29, F30)
+	WORD $0x6ea91dbd // bit v29.16b, v13.16b, v9.16b
+	WORD $0x6eaa1dde // bit v30.16b, v14.16b, v10.16b
+	FSTPQ (F29, F30), 576(R0)
 	FLDPQ 704(R0), (F25, F26)
-	FLDPQ 320(R0), (F27, F28)
-	WORD $0x6ea91f3b // bit v27.16b, v25.16b, v9.16b
-	WORD $0x6eaa1f5c // bit v28.16b, v26.16b, v10.16b
-	FSTPQ (F27, F28), 320(R0)
+	FLDPQ 320(R0), (F29, F30)
+	WORD $0x6ea91f3d // bit v29.16b, v25.16b, v9.16b
+	WORD $0x6eaa1f5e // bit v30.16b, v26.16b, v10.16b
+	FSTPQ (F29, F30), 320(R0)
 	FLDPQ 768(R0), (F25, F26)
-	FLDPQ 384(R0), (F27, F28)
-	WORD $0x6ea91f3b // bit v27.16b, v25.16b, v9.16b
-	WORD $0x6eaa1f5c // bit v28.16b, v26.16b, v10.16b
-	FSTPQ (F27, F28), 384(R0)
+	FLDPQ 384(R0), (F29, F30)
+	WORD $0x6ea91f3d // bit v29.16b, v25.16b, v9.16b
+	WORD $0x6eaa1f5e // bit v30.16b, v26.16b, v10.16b
+	FSTPQ (F29, F30), 384(R0)
 	FLDPQ 0(R0), (F25, F26)
 	FLDPQ 640(R0), (F27, F28)
 	WORD $0x6e39deb5 // fmul v21.4s, v21.4s, v25.4s
@@ -2135,28 +2135,28 @@ aroundRow:
 	WORD $0x6e36ded2 // fmul v18.4s, v22.4s, v22.4s
 	WORD $0x6e38fe52 // fdiv v18.4s, v18.4s, v24.4s
 	WORD $0x6ebce654 // fcmgt v20.4s, v18.4s, v28.4s
-	FLDPQ 640(R0), (F27, F28)
-	WORD $0x6eb31e3b // bit v27.16b, v17.16b, v19.16b
-	WORD $0x6eb41e5c // bit v28.16b, v18.16b, v20.16b
-	FSTPQ (F27, F28), 640(R0)
-	FLDPQ 512(R0), (F27, F28)
-	WORD $0x6eb31ebb // bit v27.16b, v21.16b, v19.16b
-	WORD $0x6eb41edc // bit v28.16b, v22.16b, v20.16b
-	FSTPQ (F27, F28), 512(R0)
-	FLDPQ 576(R0), (F27, F28)
-	WORD $0x6eb31efb // bit v27.16b, v23.16b, v19.16b
-	WORD $0x6eb41f1c // bit v28.16b, v24.16b, v20.16b
-	FSTPQ (F27, F28), 576(R0)
+	FLDPQ 640(R0), (F29, F30)
+	WORD $0x6eb31e3d // bit v29.16b, v17.16b, v19.16b
+	WORD $0x6eb41e5e // bit v30.16b, v18.16b, v20.16b
+	FSTPQ (F29, F30), 640(R0)
+	FLDPQ 512(R0), (F29, F30)
+	WORD $0x6eb31ebd // bit v29.16b, v21.16b, v19.16b
+	WORD $0x6eb41ede // bit v30.16b, v22.16b, v20.16b
+	FSTPQ (F29, F30), 512(R0)
+	FLDPQ 576(R0), (F29, F30)
+	WORD $0x6eb31efd // bit v29.16b, v23.16b, v19.16b
+	WORD $0x6eb41f1e // bit v30.16b, v24.16b, v20.16b
+	FSTPQ (F29, F30), 576(R0)
 	FLDPQ 832(R0), (F25, F26)
-	FLDPQ 320(R0), (F27, F28)
-	WORD $0x6eb31f3b // bit v27.16b, v25.16b, v19.16b
-	WORD $0x6eb41f5c // bit v28.16b, v26.16b, v20.16b
-	FSTPQ (F27, F28), 320(R0)
+	FLDPQ 320(R0), (F29, F30)
+	WORD $0x6eb31f3d // bit v29.16b, v25.16b, v19.16b
+	WORD $0x6eb41f5e // bit v30.16b, v26.16b, v20.16b
+	FSTPQ (F29, F30), 320(R0)
 	FLDPQ 896(R0), (F25, F26)
-	FLDPQ 384(R0), (F27, F28)
-	WORD $0x6eb31f3b // bit v27.16b, v25.16b, v19.16b
-	WORD $0x6eb41f5c // bit v28.16b, v26.16b, v20.16b
-	FSTPQ (F27, F28), 384(R0)
+	FLDPQ 384(R0), (F29, F30)
+	WORD $0x6eb31f3d // bit v29.16b, v25.16b, v19.16b
+	WORD $0x6eb41f5e // bit v30.16b, v26.16b, v20.16b
+	FSTPQ (F29, F30), 384(R0)
 	ADD $4, R7
 	SUBS $1, R8
 	BNE gridAround
@@ -5042,4 +5042,543 @@ next:
 	FSTPQ.P (F3, F4), 32(R0)
 	SUBS $8, R2
 	BNE next
+	RET
+
+// func affineSearchNEON(state, x, w, q *float32, n int, codes *float32, tries int, last float32, absolute bool)
+TEXT ·affineSearchNEON(SB), NOSPLIT, $0-61
+	MOVD state+0(FP), R0
+	MOVD x+8(FP), R1
+	MOVD w+16(FP), R2
+	MOVD q+24(FP), R3
+	MOVD n+32(FP), R4
+	MOVD codes+40(FP), R5
+	MOVD tries+48(FP), R6
+	MOVBU absolute+60(FP), R7
+	FMOVS last+56(FP), F0
+	WORD $0x4e040400 // dup v0.4s, v0.s[0]
+	MOVD $0x0, R8
+	WORD $0x4e040d01 // dup v1.4s, w8
+	FLDPQ 0(R1), (F2, F3)
+	FLDPQ 0(R1), (F4, F5)
+	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
+	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
+	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
+	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
+	MOVD R4, R8
+	MOVD R1, R9
+	MOVD R2, R10
+
+range:
+	FLDPQ.P 32(R9), (F11, F12)
+	FLDPQ.P 32(R10), (F13, F14)
+	WORD $0x6eabe44a // fcmgt v10.4s, v2.4s, v11.4s
+	WORD $0x6eaa1d62 // bit v2.16b, v11.16b, v10.16b
+	WORD $0x6ea4e56a // fcmgt v10.4s, v11.4s, v4.4s
+	WORD $0x6eaa1d64 // bit v4.16b, v11.16b, v10.16b
+	WORD $0x4e2dd4c6 // fadd v6.4s, v6.4s, v13.4s
+	WORD $0x6e2ddd6b // fmul v11.4s, v11.4s, v13.4s
+	WORD $0x4e2bd508 // fadd v8.4s, v8.4s, v11.4s
+	WORD $0x6eace46a // fcmgt v10.4s, v3.4s, v12.4s
+	WORD $0x6eaa1d83 // bit v3.16b, v12.16b, v10.16b
+	WORD $0x6ea5e58a // fcmgt v10.4s, v12.4s, v5.4s
+	WORD $0x6eaa1d85 // bit v5.16b, v12.16b, v10.16b
+	WORD $0x4e2ed4e7 // fadd v7.4s, v7.4s, v14.4s
+	WORD $0x6e2edd8c // fmul v12.4s, v12.4s, v14.4s
+	WORD $0x4e2cd529 // fadd v9.4s, v9.4s, v12.4s
+	SUBS $1, R8
+	BNE range
+	WORD $0x6ea1e44a // fcmgt v10.4s, v2.4s, v1.4s
+	WORD $0x6eaa1c22 // bit v2.16b, v1.16b, v10.16b
+	WORD $0x6ea1e46a // fcmgt v10.4s, v3.4s, v1.4s
+	WORD $0x6eaa1c23 // bit v3.16b, v1.16b, v10.16b
+	FSTPQ (F6, F7), 128(R0)
+	FSTPQ (F8, F9), 160(R0)
+	FSTPQ (F4, F5), 192(R0)
+	FSTPQ (F2, F3), 32(R0)
+	FSTPQ (F2, F3), 96(R0)
+	WORD $0x4e24e442 // fcmeq v2.4s, v2.4s, v4.4s
+	WORD $0x4e25e463 // fcmeq v3.4s, v3.4s, v5.4s
+	FSTPQ (F2, F3), 256(R0)
+	FLDPQ 32(R0), (F4, F5)
+	FMOVS 0(R5), F10
+	WORD $0x4e04054a // dup v10.4s, v10.s[0]
+	FLDPQ 192(R0), (F2, F3)
+	WORD $0x4ea4d442 // fsub v2.4s, v2.4s, v4.4s
+	WORD $0x6e22fd42 // fdiv v2.4s, v10.4s, v2.4s
+	WORD $0x4ea5d463 // fsub v3.4s, v3.4s, v5.4s
+	WORD $0x6e23fd43 // fdiv v3.4s, v10.4s, v3.4s
+	MOVD R3, R8
+	MOVD R4, R9
+	MOVD R1, R10
+	MOVD R2, R11
+
+first:
+	FLDPQ.P 32(R10), (F12, F13)
+	FLDPQ.P 32(R11), (F14, F15)
+	WORD $0x4ea4d58a // fsub v10.4s, v12.4s, v4.4s
+	WORD $0x6e2adc4a // fmul v10.4s, v2.4s, v10.4s
+	WORD $0x4e21894a // frintn v10.4s, v10.4s
+	WORD $0x4e21c54a // fmaxnm v10.4s, v10.4s, v1.4s
+	WORD $0x4ea0c54a // fminnm v10.4s, v10.4s, v0.4s
+	WORD $0x4ea5d5ab // fsub v11.4s, v13.4s, v5.4s
+	WORD $0x6e2bdc6b // fmul v11.4s, v3.4s, v11.4s
+	WORD $0x4e21896b // frintn v11.4s, v11.4s
+	WORD $0x4e21c56b // fmaxnm v11.4s, v11.4s, v1.4s
+	WORD $0x4ea0c56b // fminnm v11.4s, v11.4s, v0.4s
+	FSTPQ.P (F10, F11), 32(R8)
+	SUBS $1, R9
+	BNE first
+	MOVD $0x3f800000, R8
+	WORD $0x4e040d0a // dup v10.4s, w8
+	WORD $0x6e22fd46 // fdiv v6.4s, v10.4s, v2.4s
+	WORD $0x6e23fd47 // fdiv v7.4s, v10.4s, v3.4s
+	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
+	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
+	CBNZ R7, firstAbsolute
+	MOVD R4, R8
+	MOVD R1, R9
+	MOVD R2, R10
+	MOVD R3, R11
+
+firstSquare:
+	FLDPQ.P 32(R9), (F11, F12)
+	FLDPQ.P 32(R10), (F13, F14)
+	FLDPQ.P 32(R11), (F15, F16)
+	WORD $0x6e2fdccf // fmul v15.4s, v6.4s, v15.4s
+	WORD $0x4e24d5ef // fadd v15.4s, v15.4s, v4.4s
+	WORD $0x4eabd5ef // fsub v15.4s, v15.4s, v11.4s
+	WORD $0x6e2fddef // fmul v15.4s, v15.4s, v15.4s
+	WORD $0x6e2fddaf // fmul v15.4s, v13.4s, v15.4s
+	WORD $0x4e2fd508 // fadd v8.4s, v8.4s, v15.4s
+	WORD $0x6e30dcf0 // fmul v16.4s, v7.4s, v16.4s
+	WORD $0x4e25d610 // fadd v16.4s, v16.4s, v5.4s
+	WORD $0x4eacd610 // fsub v16.4s, v16.4s, v12.4s
+	WORD $0x6e30de10 // fmul v16.4s, v16.4s, v16.4s
+	WORD $0x6e30ddd0 // fmul v16.4s, v14.4s, v16.4s
+	WORD $0x4e30d529 // fadd v9.4s, v9.4s, v16.4s
+	SUBS $1, R8
+	BNE firstSquare
+	B firstDone
+
+firstAbsolute:
+	MOVD R4, R8
+	MOVD R1, R9
+	MOVD R2, R10
+	MOVD R3, R11
+
+firstMagnitude:
+	FLDPQ.P 32(R9), (F11, F12)
+	FLDPQ.P 32(R10), (F13, F14)
+	FLDPQ.P 32(R11), (F15, F16)
+	WORD $0x6e2fdccf // fmul v15.4s, v6.4s, v15.4s
+	WORD $0x4e24d5ef // fadd v15.4s, v15.4s, v4.4s
+	WORD $0x4eabd5ef // fsub v15.4s, v15.4s, v11.4s
+	WORD $0x4ea0f9ef // fabs v15.4s, v15.4s
+	WORD $0x6e2fddaf // fmul v15.4s, v13.4s, v15.4s
+	WORD $0x4e2fd508 // fadd v8.4s, v8.4s, v15.4s
+	WORD $0x6e30dcf0 // fmul v16.4s, v7.4s, v16.4s
+	WORD $0x4e25d610 // fadd v16.4s, v16.4s, v5.4s
+	WORD $0x4eacd610 // fsub v16.4s, v16.4s, v12.4s
+	WORD $0x4ea0fa10 // fabs v16.4s, v16.4s
+	WORD $0x6e30ddd0 // fmul v16.4s, v14.4s, v16.4s
+	WORD $0x4e30d529 // fadd v9.4s, v9.4s, v16.4s
+	SUBS $1, R8
+	BNE firstMagnitude
+
+firstDone:
+	FSTPQ (F2, F3), 64(R0)
+	FSTPQ (F6, F7), 0(R0)
+	FSTPQ (F8, F9), 224(R0)
+
+try:
+	ADD $4, R5
+	FLDPQ 32(R0), (F4, F5)
+	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
+	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
+	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
+	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
+	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
+	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
+	FMOVS 0(R5), F12
+	WORD $0x4e04058c // dup v12.4s, v12.s[0]
+	FLDPQ 192(R0), (F2, F3)
+	WORD $0x4ea4d442 // fsub v2.4s, v2.4s, v4.4s
+	WORD $0x6e22fd82 // fdiv v2.4s, v12.4s, v2.4s
+	WORD $0x4ea5d463 // fsub v3.4s, v3.4s, v5.4s
+	WORD $0x6e23fd83 // fdiv v3.4s, v12.4s, v3.4s
+	MOVD R3, R8
+	MOVD R4, R9
+	MOVD R1, R10
+	MOVD R2, R11
+
+sums:
+	FLDPQ.P 32(R10), (F14, F15)
+	FLDPQ.P 32(R11), (F16, F17)
+	WORD $0x4ea4d5cc // fsub v12.4s, v14.4s, v4.4s
+	WORD $0x6e2cdc4c // fmul v12.4s, v2.4s, v12.4s
+	WORD $0x4e21898c // frintn v12.4s, v12.4s
+	WORD $0x4e21c58c // fmaxnm v12.4s, v12.4s, v1.4s
+	WORD $0x4ea0c58c // fminnm v12.4s, v12.4s, v0.4s
+	WORD $0x4ea5d5ed // fsub v13.4s, v15.4s, v5.4s
+	WORD $0x6e2ddc6d // fmul v13.4s, v3.4s, v13.4s
+	WORD $0x4e2189ad // frintn v13.4s, v13.4s
+	WORD $0x4e21c5ad // fmaxnm v13.4s, v13.4s, v1.4s
+	WORD $0x4ea0c5ad // fminnm v13.4s, v13.4s, v0.4s
+	FSTPQ.P (F12, F13), 32(R8)
+	WORD $0x6e2cde10 // fmul v16.4s, v16.4s, v12.4s
+	WORD $0x4e30d4c6 // fadd v6.4s, v6.4s, v16.4s
+	WORD $0x6e2cde0c // fmul v12.4s, v16.4s, v12.4s
+	WORD $0x4e2cd508 // fadd v8.4s, v8.4s, v12.4s
+	WORD $0x6e2ede10 // fmul v16.4s, v16.4s, v14.4s
+	WORD $0x4e30d54a // fadd v10.4s, v10.4s, v16.4s
+	WORD $0x6e2dde31 // fmul v17.4s, v17.4s, v13.4s
+	WORD $0x4e31d4e7 // fadd v7.4s, v7.4s, v17.4s
+	WORD $0x6e2dde2d // fmul v13.4s, v17.4s, v13.4s
+	WORD $0x4e2dd529 // fadd v9.4s, v9.4s, v13.4s
+	WORD $0x6e2fde31 // fmul v17.4s, v17.4s, v15.4s
+	WORD $0x4e31d56b // fadd v11.4s, v11.4s, v17.4s
+	SUBS $1, R9
+	BNE sums
+	FLDPQ 128(R0), (F21, F22)
+	FLDPQ 160(R0), (F23, F24)
+	WORD $0x6e28deac // fmul v12.4s, v21.4s, v8.4s
+	WORD $0x6e26dcd4 // fmul v20.4s, v6.4s, v6.4s
+	WORD $0x4eb4d58c // fsub v12.4s, v12.4s, v20.4s
+	WORD $0x6e2adeae // fmul v14.4s, v21.4s, v10.4s
+	WORD $0x6e26def4 // fmul v20.4s, v23.4s, v6.4s
+	WORD $0x4eb4d5ce // fsub v14.4s, v14.4s, v20.4s
+	WORD $0x6e37dd10 // fmul v16.4s, v8.4s, v23.4s
+	WORD $0x6e2adcd4 // fmul v20.4s, v6.4s, v10.4s
+	WORD $0x4eb4d610 // fsub v16.4s, v16.4s, v20.4s
+	WORD $0x6e2cfdce // fdiv v14.4s, v14.4s, v12.4s
+	WORD $0x6e2cfe10 // fdiv v16.4s, v16.4s, v12.4s
+	WORD $0x6e28fd4a // fdiv v10.4s, v10.4s, v8.4s
+	WORD $0x6ea1e614 // fcmgt v20.4s, v16.4s, v1.4s
+	WORD $0x6eb41d4e // bit v14.16b, v10.16b, v20.16b
+	WORD $0x4e741e10 // bic v16.16b, v16.16b, v20.16b
+	WORD $0x6ea1e592 // fcmgt v18.4s, v12.4s, v1.4s
+	WORD $0x6e29decd // fmul v13.4s, v22.4s, v9.4s
+	WORD $0x6e27dcf4 // fmul v20.4s, v7.4s, v7.4s
+	WORD $0x4eb4d5ad // fsub v13.4s, v13.4s, v20.4s
+	WORD $0x6e2bdecf // fmul v15.4s, v22.4s, v11.4s
+	WORD $0x6e27df14 // fmul v20.4s, v24.4s, v7.4s
+	WORD $0x4eb4d5ef // fsub v15.4s, v15.4s, v20.4s
+	WORD $0x6e38dd31 // fmul v17.4s, v9.4s, v24.4s
+	WORD $0x6e2bdcf4 // fmul v20.4s, v7.4s, v11.4s
+	WORD $0x4eb4d631 // fsub v17.4s, v17.4s, v20.4s
+	WORD $0x6e2dfdef // fdiv v15.4s, v15.4s, v13.4s
+	WORD $0x6e2dfe31 // fdiv v17.4s, v17.4s, v13.4s
+	WORD $0x6e29fd6b // fdiv v11.4s, v11.4s, v9.4s
+	WORD $0x6ea1e634 // fcmgt v20.4s, v17.4s, v1.4s
+	WORD $0x6eb41d6f // bit v15.16b, v11.16b, v20.16b
+	WORD $0x4e741e31 // bic v17.16b, v17.16b, v20.16b
+	WORD $0x6ea1e5b3 // fcmgt v19.4s, v13.4s, v1.4s
+	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
+	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
+	CBNZ R7, tryAbsolute
+	MOVD R4, R8
+	MOVD R1, R9
+	MOVD R2, R10
+	MOVD R3, R11
+
+trySquare:
+	FLDPQ.P 32(R9), (F20, F21)
+	FLDPQ.P 32(R10), (F22, F23)
+	FLDPQ.P 32(R11), (F24, F25)
+	WORD $0x6e38ddd8 // fmul v24.4s, v14.4s, v24.4s
+	WORD $0x4e30d718 // fadd v24.4s, v24.4s, v16.4s
+	WORD $0x4eb4d718 // fsub v24.4s, v24.4s, v20.4s
+	WORD $0x6e38df18 // fmul v24.4s, v24.4s, v24.4s
+	WORD $0x6e38ded8 // fmul v24.4s, v22.4s, v24.4s
+	WORD $0x4e38d4c6 // fadd v6.4s, v6.4s, v24.4s
+	WORD $0x6e39ddf9 // fmul v25.4s, v15.4s, v25.4s
+	WORD $0x4e31d739 // fadd v25.4s, v25.4s, v17.4s
+	WORD $0x4eb5d739 // fsub v25.4s, v25.4s, v21.4s
+	WORD $0x6e39df39 // fmul v25.4s, v25.4s, v25.4s
+	WORD $0x6e39def9 // fmul v25.4s, v23.4s, v25.4s
+	WORD $0x4e39d4e7 // fadd v7.4s, v7.4s, v25.4s
+	SUBS $1, R8
+	BNE trySquare
+	B tryDone
+
+tryAbsolute:
+	MOVD R4, R8
+	MOVD R1, R9
+	MOVD R2, R10
+	MOVD R3, R11
+
+tryMagnitude:
+	FLDPQ.P 32(R9), (F20, F21)
+	FLDPQ.P 32(R10), (F22, F23)
+	FLDPQ.P 32(R11), (F24, F25)
+	WORD $0x6e38ddd8 // fmul v24.4s, v14.4s, v24.4s
+	WORD $0x4e30d718 // fadd v24.4s, v24.4s, v16.4s
+	WORD $0x4eb4d718 // fsub v24.4s, v24.4s, v20.4s
+	WORD $0x4ea0fb18 // fabs v24.4s, v24.4s
+	WORD $0x6e38ded8 // fmul v24.4s, v22.4s, v24.4s
+	WORD $0x4e38d4c6 // fadd v6.4s, v6.4s, v24.4s
+	WORD $0x6e39ddf9 // fmul v25.4s, v15.4s, v25.4s
+	WORD $0x4e31d739 // fadd v25.4s, v25.4s, v17.4s
+	WORD $0x4eb5d739 // fsub v25.4s, v25.4s, v21.4s
+	WORD $0x4ea0fb39 // fabs v25.4s, v25.4s
+	WORD $0x6e39def9 // fmul v25.4s, v23.4s, v25.4s
+	WORD $0x4e39d4e7 // fadd v7.4s, v7.4s, v25.4s
+	SUBS $1, R8
+	BNE tryMagnitude
+
+tryDone:
+	FLDPQ 224(R0), (F12, F13)
+	WORD $0x6ea6e58c // fcmgt v12.4s, v12.4s, v6.4s
+	WORD $0x4e2c1e52 // and v18.16b, v18.16b, v12.16b
+	WORD $0x6ea7e5ad // fcmgt v13.4s, v13.4s, v7.4s
+	WORD $0x4e2d1e73 // and v19.16b, v19.16b, v13.16b
+	FLDPQ 224(R0), (F20, F21)
+	WORD $0x6eb21cd4 // bit v20.16b, v6.16b, v18.16b
+	WORD $0x6eb31cf5 // bit v21.16b, v7.16b, v19.16b
+	FSTPQ (F20, F21), 224(R0)
+	FLDPQ 64(R0), (F20, F21)
+	WORD $0x6eb21c54 // bit v20.16b, v2.16b, v18.16b
+	WORD $0x6eb31c75 // bit v21.16b, v3.16b, v19.16b
+	FSTPQ (F20, F21), 64(R0)
+	FLDPQ 96(R0), (F20, F21)
+	WORD $0x6eb21c94 // bit v20.16b, v4.16b, v18.16b
+	WORD $0x6eb31cb5 // bit v21.16b, v5.16b, v19.16b
+	FSTPQ (F20, F21), 96(R0)
+	FLDPQ 0(R0), (F20, F21)
+	WORD $0x6eb21dd4 // bit v20.16b, v14.16b, v18.16b
+	WORD $0x6eb31df5 // bit v21.16b, v15.16b, v19.16b
+	FSTPQ (F20, F21), 0(R0)
+	FLDPQ 32(R0), (F20, F21)
+	WORD $0x6eb21e14 // bit v20.16b, v16.16b, v18.16b
+	WORD $0x6eb31e35 // bit v21.16b, v17.16b, v19.16b
+	FSTPQ (F20, F21), 32(R0)
+	SUBS $1, R6
+	BNE try
+	FLDPQ 256(R0), (F2, F3)
+	FLDPQ 32(R0), (F4, F5)
+	FLDPQ 96(R0), (F6, F7)
+	FLDPQ 0(R0), (F8, F9)
+	WORD $0x6ea21c28 // bit v8.16b, v1.16b, v2.16b
+	WORD $0x6ea31c29 // bit v9.16b, v1.16b, v3.16b
+	FSTPQ (F8, F9), 0(R0)
+	FLDPQ 64(R0), (F8, F9)
+	WORD $0x6ea21c28 // bit v8.16b, v1.16b, v2.16b
+	WORD $0x6ea31c29 // bit v9.16b, v1.16b, v3.16b
+	FSTPQ (F8, F9), 64(R0)
+	WORD $0x6ea21cc4 // bit v4.16b, v6.16b, v2.16b
+	WORD $0x6ea0f884 // fneg v4.4s, v4.4s
+	WORD $0x6ea31ce5 // bit v5.16b, v7.16b, v3.16b
+	WORD $0x6ea0f8a5 // fneg v5.4s, v5.4s
+	FSTPQ (F4, F5), 32(R0)
+	RET
+
+// func symmetricSearchNEON(scale, inverse, x, w *float32, n int, codes *float32, tries int, half, negligible float32)
+TEXT ·symmetricSearchNEON(SB), NOSPLIT, $0-64
+	MOVD x+16(FP), R0
+	MOVD w+24(FP), R1
+	MOVD n+32(FP), R2
+	MOVD codes+40(FP), R3
+	MOVD tries+48(FP), R4
+	FMOVS half+56(FP), F0
+	WORD $0x4e040400 // dup v0.4s, v0.s[0]
+	MOVD $0x0, R5
+	WORD $0x4e040ca2 // dup v2.4s, w5
+	MOVD $0x3f800000, R5
+	WORD $0x4e040ca5 // dup v5.4s, w5
+	WORD $0x4ea0d441 // fsub v1.4s, v2.4s, v0.4s
+	WORD $0x4ea5d400 // fsub v0.4s, v0.4s, v5.4s
+	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
+	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
+	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
+	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
+	MOVD R2, R5
+	MOVD R0, R6
+
+largest:
+	FLDPQ.P 32(R6), (F10, F11)
+	WORD $0x4ea0f946 // fabs v6.4s, v10.4s
+	WORD $0x6ea8e4c7 // fcmgt v7.4s, v6.4s, v8.4s
+	WORD $0x6ea71d43 // bit v3.16b, v10.16b, v7.16b
+	WORD $0x6ea71cc8 // bit v8.16b, v6.16b, v7.16b
+	WORD $0x4ea0f966 // fabs v6.4s, v11.4s
+	WORD $0x6ea9e4c7 // fcmgt v7.4s, v6.4s, v9.4s
+	WORD $0x6ea71d64 // bit v4.16b, v11.16b, v7.16b
+	WORD $0x6ea71cc9 // bit v9.16b, v6.16b, v7.16b
+	SUBS $1, R5
+	BNE largest
+	FMOVS 0(R3), F19
+	WORD $0x4e040673 // dup v19.4s, v19.s[0]
+	WORD $0x6e23fe65 // fdiv v5.4s, v19.4s, v3.4s
+	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
+	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
+	WORD $0x6e24fe66 // fdiv v6.4s, v19.4s, v4.4s
+	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
+	WORD $0x6e301e10 // eor v16.16b, v16.16b, v16.16b
+	MOVD R2, R5
+	MOVD R0, R6
+	MOVD R1, R7
+
+first:
+	FLDPQ.P 32(R6), (F21, F22)
+	FLDPQ.P 32(R7), (F23, F24)
+	WORD $0x6e35dcb3 // fmul v19.4s, v5.4s, v21.4s
+	WORD $0x4e218a73 // frintn v19.4s, v19.4s
+	WORD $0x4e21c673 // fmaxnm v19.4s, v19.4s, v1.4s
+	WORD $0x4ea0c673 // fminnm v19.4s, v19.4s, v0.4s
+	WORD $0x6e35def5 // fmul v21.4s, v23.4s, v21.4s
+	WORD $0x6e33deb5 // fmul v21.4s, v21.4s, v19.4s
+	WORD $0x4e35d5ad // fadd v13.4s, v13.4s, v21.4s
+	WORD $0x6e33def7 // fmul v23.4s, v23.4s, v19.4s
+	WORD $0x6e33def7 // fmul v23.4s, v23.4s, v19.4s
+	WORD $0x4e37d5ef // fadd v15.4s, v15.4s, v23.4s
+	WORD $0x6e36dcd4 // fmul v20.4s, v6.4s, v22.4s
+	WORD $0x4e218a94 // frintn v20.4s, v20.4s
+	WORD $0x4e21c694 // fmaxnm v20.4s, v20.4s, v1.4s
+	WORD $0x4ea0c694 // fminnm v20.4s, v20.4s, v0.4s
+	WORD $0x6e36df16 // fmul v22.4s, v24.4s, v22.4s
+	WORD $0x6e34ded6 // fmul v22.4s, v22.4s, v20.4s
+	WORD $0x4e36d5ce // fadd v14.4s, v14.4s, v22.4s
+	WORD $0x6e34df18 // fmul v24.4s, v24.4s, v20.4s
+	WORD $0x6e34df18 // fmul v24.4s, v24.4s, v20.4s
+	WORD $0x4e38d610 // fadd v16.4s, v16.4s, v24.4s
+	SUBS $1, R5
+	BNE first
+	WORD $0x6e2ffda7 // fdiv v7.4s, v13.4s, v15.4s
+	WORD $0x4ea0d9f1 // fcmeq v17.4s, v15.4s, #0.0
+	WORD $0x4e711ce7 // bic v7.16b, v7.16b, v17.16b
+	WORD $0x6e2ddce9 // fmul v9.4s, v7.4s, v13.4s
+	WORD $0x6e30fdc8 // fdiv v8.4s, v14.4s, v16.4s
+	WORD $0x4ea0da11 // fcmeq v17.4s, v16.4s, #0.0
+	WORD $0x4e711d08 // bic v8.16b, v8.16b, v17.16b
+	WORD $0x6e2edd0a // fmul v10.4s, v8.4s, v14.4s
+
+try:
+	ADD $4, R3
+	FMOVS 0(R3), F19
+	WORD $0x4e040673 // dup v19.4s, v19.s[0]
+	WORD $0x6e23fe6b // fdiv v11.4s, v19.4s, v3.4s
+	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
+	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
+	WORD $0x6e24fe6c // fdiv v12.4s, v19.4s, v4.4s
+	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
+	WORD $0x6e301e10 // eor v16.16b, v16.16b, v16.16b
+	MOVD R2, R5
+	MOVD R0, R6
+	MOVD R1, R7
+
+sums:
+	FLDPQ.P 32(R6), (F21, F22)
+	FLDPQ.P 32(R7), (F23, F24)
+	WORD $0x6e35dd73 // fmul v19.4s, v11.4s, v21.4s
+	WORD $0x4e218a73 // frintn v19.4s, v19.4s
+	WORD $0x4e21c673 // fmaxnm v19.4s, v19.4s, v1.4s
+	WORD $0x4ea0c673 // fminnm v19.4s, v19.4s, v0.4s
+	WORD $0x6e35def5 // fmul v21.4s, v23.4s, v21.4s
+	WORD $0x6e33deb5 // fmul v21.4s, v21.4s, v19.4s
+	WORD $0x4e35d5ad // fadd v13.4s, v13.4s, v21.4s
+	WORD $0x6e33def7 // fmul v23.4s, v23.4s, v19.4s
+	WORD $0x6e33def7 // fmul v23.4s, v23.4s, v19.4s
+	WORD $0x4e37d5ef // fadd v15.4s, v15.4s, v23.4s
+	WORD $0x6e36dd94 // fmul v20.4s, v12.4s, v22.4s
+	WORD $0x4e218a94 // frintn v20.4s, v20.4s
+	WORD $0x4e21c694 // fmaxnm v20.4s, v20.4s, v1.4s
+	WORD $0x4ea0c694 // fminnm v20.4s, v20.4s, v0.4s
+	WORD $0x6e36df16 // fmul v22.4s, v24.4s, v22.4s
+	WORD $0x6e34ded6 // fmul v22.4s, v22.4s, v20.4s
+	WORD $0x4e36d5ce // fadd v14.4s, v14.4s, v22.4s
+	WORD $0x6e34df18 // fmul v24.4s, v24.4s, v20.4s
+	WORD $0x6e34df18 // fmul v24.4s, v24.4s, v20.4s
+	WORD $0x4e38d610 // fadd v16.4s, v16.4s, v24.4s
+	SUBS $1, R5
+	BNE sums
+	WORD $0x6e2dddb1 // fmul v17.4s, v13.4s, v13.4s
+	WORD $0x6e2fdd32 // fmul v18.4s, v9.4s, v15.4s
+	WORD $0x6eb2e631 // fcmgt v17.4s, v17.4s, v18.4s
+	WORD $0x6ea2e5f2 // fcmgt v18.4s, v15.4s, v2.4s
+	WORD $0x4e321e31 // and v17.16b, v17.16b, v18.16b
+	WORD $0x6e2ffdaf // fdiv v15.4s, v13.4s, v15.4s
+	WORD $0x6eb11d65 // bit v5.16b, v11.16b, v17.16b
+	WORD $0x6eb11de7 // bit v7.16b, v15.16b, v17.16b
+	WORD $0x6e2dddef // fmul v15.4s, v15.4s, v13.4s
+	WORD $0x6eb11de9 // bit v9.16b, v15.16b, v17.16b
+	WORD $0x6e2eddd1 // fmul v17.4s, v14.4s, v14.4s
+	WORD $0x6e30dd52 // fmul v18.4s, v10.4s, v16.4s
+	WORD $0x6eb2e631 // fcmgt v17.4s, v17.4s, v18.4s
+	WORD $0x6ea2e612 // fcmgt v18.4s, v16.4s, v2.4s
+	WORD $0x4e321e31 // and v17.16b, v17.16b, v18.16b
+	WORD $0x6e30fdd0 // fdiv v16.4s, v14.4s, v16.4s
+	WORD $0x6eb11d86 // bit v6.16b, v12.16b, v17.16b
+	WORD $0x6eb11e08 // bit v8.16b, v16.16b, v17.16b
+	WORD $0x6e2ede10 // fmul v16.4s, v16.4s, v14.4s
+	WORD $0x6eb11e0a // bit v10.16b, v16.16b, v17.16b
+	SUBS $1, R4
+	BNE try
+	FMOVS negligible+60(FP), F19
+	WORD $0x4e040673 // dup v19.4s, v19.s[0]
+	WORD $0x4ea0f863 // fabs v3.4s, v3.4s
+	WORD $0x6ea3e663 // fcmgt v3.4s, v19.4s, v3.4s
+	WORD $0x4e631ce7 // bic v7.16b, v7.16b, v3.16b
+	WORD $0x4e631ca5 // bic v5.16b, v5.16b, v3.16b
+	WORD $0x4ea0f884 // fabs v4.4s, v4.4s
+	WORD $0x6ea4e664 // fcmgt v4.4s, v19.4s, v4.4s
+	WORD $0x4e641d08 // bic v8.16b, v8.16b, v4.16b
+	WORD $0x4e641cc6 // bic v6.16b, v6.16b, v4.16b
+	MOVD scale+0(FP), R5
+	FSTPQ (F7, F8), 0(R5)
+	MOVD inverse+8(FP), R6
+	FSTPQ (F5, F6), 0(R6)
+	RET
+
+// func recodeNEON(q *byte, x, scale, least *float32, blocks, n int, zero, last int32)
+TEXT ·recodeNEON(SB), NOSPLIT, $0-56
+	MOVD q+0(FP), R0
+	MOVD x+8(FP), R1
+	MOVD scale+16(FP), R2
+	MOVD least+24(FP), R3
+	MOVD blocks+32(FP), R4
+	MOVD n+40(FP), R5
+	MOVD $0x4b400000, R6
+	WORD $0x4e040cc0 // dup v0.4s, w6
+	MOVD $0x7fffff, R6
+	WORD $0x4e040cc1 // dup v1.4s, w6
+	MOVD $0x400000, R6
+	WORD $0x4e040cc2 // dup v2.4s, w6
+	MOVD $0x0, R6
+	WORD $0x4e040cc4 // dup v4.4s, w6
+	MOVW last+52(FP), R6
+	WORD $0x4e040cc3 // dup v3.4s, w6
+	MOVW zero+48(FP), R7
+	WORD $0x4e040ce9 // dup v9.4s, w7
+	WORD $0x6ea98442 // sub v2.4s, v2.4s, v9.4s
+
+Block:
+	MOVD R5, R7
+	FMOVS.P 4(R2), F5
+	WORD $0x4e0404a5 // dup v5.4s, v5.s[0]
+	FMOVS.P 4(R3), F6
+	WORD $0x4e0404c6 // dup v6.4s, v6.s[0]
+
+next:
+	FLDPQ.P 32(R1), (F7, F8)
+	WORD $0x4e26d4e7 // fadd v7.4s, v7.4s, v6.4s
+	WORD $0x6e25fce7 // fdiv v7.4s, v7.4s, v5.4s
+	WORD $0x4e20d4e7 // fadd v7.4s, v7.4s, v0.4s
+	WORD $0x4e211ce7 // and v7.16b, v7.16b, v1.16b
+	WORD $0x6ea284e7 // sub v7.4s, v7.4s, v2.4s
+	WORD $0x4ea36ce7 // smin v7.4s, v7.4s, v3.4s
+	WORD $0x4ea464e7 // smax v7.4s, v7.4s, v4.4s
+	WORD $0x4e26d508 // fadd v8.4s, v8.4s, v6.4s
+	WORD $0x6e25fd08 // fdiv v8.4s, v8.4s, v5.4s
+	WORD $0x4e20d508 // fadd v8.4s, v8.4s, v0.4s
+	WORD $0x4e211d08 // and v8.16b, v8.16b, v1.16b
+	WORD $0x6ea28508 // sub v8.4s, v8.4s, v2.4s
+	WORD $0x4ea36d08 // smin v8.4s, v8.4s, v3.4s
+	WORD $0x4ea46508 // smax v8.4s, v8.4s, v4.4s
+	WORD $0x4e4818e7 // uzp1 v7.8h, v7.8h, v8.8h
+	WORD $0x4e0718e7 // uzp1 v7.16b, v7.16b, v7.16b
+	FMOVD.P F7, 8(R0)
+	SUBS $8, R7
+	BNE next
+	SUBS $1, R4
+	BNE Block
 	RET

@@ -91,3 +91,11 @@ func multiply(y, a, b []float32) { multiplyGo(y, a, b) }
 func divide(y, a, b []float32) { divideGo(y, a, b) }
 
 func clip(y, x []float32, least, most float32) { clipGo(y, x, least, most) }
+
+func (s *AffineSearch) find(f AffineFits, x, w []float32) { s.findGo(f, x, w) }
+
+func (s *SymmetricSearch) find(scale, inverse, x, w []float32) { s.findGo(scale, inverse, x, w) }
+
+func recode(q []byte, x, scale, least []float32, block, zero, last int) {
+	recodeGo(q, x, scale, least, block, zero, last)
+}

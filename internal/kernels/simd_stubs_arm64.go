@@ -183,3 +183,18 @@ func divideNEON(y, a, b *float32, n int)
 //
 //go:noescape
 func clipNEON(y, x *float32, n int, least, most float32)
+
+// affineSearchNEON takes eight blocks of n elements. codes are how many codes the range of each try has, the first that of the range of all elements. q is for the codes of a try.
+//
+//go:noescape
+func affineSearchNEON(state, x, w, q *float32, n int, codes *float32, tries int, last float32, absolute bool)
+
+// symmetricSearchNEON takes eight blocks of n elements. codes are the codes that the element of largest magnitude is to have.
+//
+//go:noescape
+func symmetricSearchNEON(scale, inverse, x, w *float32, n int, codes *float32, tries int, half, negligible float32)
+
+// recodeNEON takes whole blocks; 16 divides their size n.
+//
+//go:noescape
+func recodeNEON(q *byte, x, scale, least *float32, blocks, n int, zero, last int32)

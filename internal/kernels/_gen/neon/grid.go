@@ -70,9 +70,36 @@ func eachGridRow(name string, x, rows register, body func(v []vector)) {
 	})
 }
 
+// fields are vectors in memory, two for each field.
+type fields struct {
+	at  register
+	row int // bytes of a field
+}
+
+func (f fields) load(field int, v []vector)  { loadAt(f.at, f.row*field, v...) }
+func (f fields) store(field int, v []vector) { storeAt(f.at, f.row*field, v...) }
+
+func (f fields) loaded(field int) []vector {
+	v := vectors(2)
+	f.load(field, v)
+	return v
+}
+
+// keep replaces a field by v where a mask is set.
+func (f fields) keep(v []vector, field int, mask []vector) {
+	scratch(func() {
+		old := f.loaded(field)
+		for i, old := range old {
+			insert(old, v[i], mask[i])
+		}
+		f.store(field, old)
+	})
+}
+
 // grid writes the parent's GridSearch.findGo, for eight blocks.
 type grid struct {
-	fields, x, rows      register
+	fields
+	x, rows              register
 	steps, least, toZero vector
 }
 
@@ -83,20 +110,11 @@ func gridSearch() {
 	table("gridAround", 0.25, 0.5, 0.75)
 	function("gridSearch", "searches for eight blocks.",
 		"fields, x *float32, rows, moves, tries, rounds int, steps, leastZero, toZero float32")
-	g := &grid{param("fields"), param("x"), param("rows"), floatParam("steps"), floatParam("leastZero"), floatParam("toZero")}
+	g := &grid{fields{param("fields"), gridRow}, param("x"), param("rows"), floatParam("steps"), floatParam("leastZero"), floatParam("toZero")}
 	for _, part := range []func(){g.squares, g.first, g.beside, g.around} {
 		scratch(part)
 	}
 	end()
-}
-
-func (g *grid) load(field int, v []vector)  { loadAt(g.fields, gridRow*field, v...) }
-func (g *grid) store(field int, v []vector) { storeAt(g.fields, gridRow*field, v...) }
-
-func (g *grid) loaded(field int) []vector {
-	v := vectors(2)
-	g.load(field, v)
-	return v
 }
 
 func (g *grid) squares() {
@@ -235,13 +253,7 @@ func (g *grid) try(name string) {
 					fdiv(c[j], c[j], qq[i][j])
 					fcgt(better[j], c[j], most[j])
 				}
-				keep := func(v []vector, field int) {
-					g.load(field, most)
-					for j, old := range most {
-						insert(old, v[j], better[j])
-					}
-					g.store(field, most)
-				}
+				keep := func(v []vector, field int) { g.keep(v, field, better) }
 				keep(c, mostXQ)
 				keep(xq[i], sumXQ)
 				keep(qq[i], sumQQ)

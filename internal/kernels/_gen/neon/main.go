@@ -51,6 +51,9 @@ func main() {
 	arithmetic("multiply", fmul)
 	arithmetic("divide", fdiv)
 	clip()
+	affineSearch()
+	symmetricSearch()
+	recode()
 	if len(os.Args) != 3 {
 		log.Fatal("usage: neon ASSEMBLY STUBS")
 	}
