@@ -118,7 +118,8 @@ func (p *planner) options() onnxq.Options {
 func (p *planner) algorithms(bits int) []algorithm {
 	list := []algorithm{{spec.RTN, nil, 1, 1}, {spec.MSE, []string{"--algorithm", "mse"}, 0.85, 1.5}}
 	if len(p.calib) > 0 && bits < 8 {
-		list = append(list, algorithm{spec.Best, append([]string{"--algorithm", "best"}, p.calib...), 0.5, 6})
+		list = append(list, algorithm{spec.GPTQ, append([]string{"--algorithm", "gptq"}, p.calib...), 0.6, 4},
+			algorithm{spec.Best, append([]string{"--algorithm", "best"}, p.calib...), 0.5, 25})
 	}
 	return list
 }

@@ -257,15 +257,17 @@ func (s *search) prior() (loss, spread float64) {
 	return 0.01, 2.5
 }
 
+// finalists is how many trials the final samples judge in turn. The last one is the safest.
+const finalists = 4
+
 // run tries candidates until none promises anything. It returns the one that reaches the goal also on the final samples.
 func (s *search) run(ctx context.Context) (*Trial, error) {
-	const finalists = 4
 	for {
 		err := s.choose(ctx)
 		if err != nil {
 			return nil, err
 		}
-		best := s.best()
+		best := s.finalist()
 		if best == nil {
 			if ctx.Err() != nil {
 				return nil, context.Cause(ctx)
@@ -338,9 +340,9 @@ func (s *search) choose(ctx context.Context) error {
 }
 
 // worthwhile reports whether the expected gain of a candidate is worth its time: to double the time of the search must
-// promise 5 %.
+// promise 15 %.
 func (s *search) worthwhile(c *candidate) bool {
-	const least, doubled = 0.004, 0.05
+	const least, doubled = 0.004, 0.15
 	enough := least
 	if len(s.trials) > 0 {
 		enough = max(least, doubled*s.cost(c)/s.elapsed())
@@ -402,7 +404,7 @@ func (s *search) promise(c *candidate) (p promise) {
 		if c.limited {
 			p.chance = max(p.chance, 0.6) // its conversion holds the limits, on other samples
 		}
-		if severe := s.severe[c.kind]; severe > 0 {
+		if severe, refused := s.severe[c.kind]; refused {
 			p.chance *= normal((logOf(severe) - logOf(loss)) / spread)
 		}
 	}
@@ -510,6 +512,20 @@ func (s *search) best() *Trial {
 	return list[0]
 }
 
+// finalist is the trial that the final samples judge next: the best one, and as the last one that which loses least.
+func (s *search) finalist() *Trial {
+	list := s.ranked()
+	if len(list) == 0 {
+		return nil
+	}
+	if s.result.Judged < finalists-1 {
+		return list[0]
+	}
+	return slices.MinFunc(list, func(a, b *Trial) int {
+		return cmp.Or(cmp.Compare(a.loss, b.loss), cmp.Compare(b.Bytes, a.Bytes))
+	})
+}
+
 // severity compares trials by what is lost.
 func (s *search) severity(t *Trial) float64 {
 	if t.Quality.Loss != nil {
@@ -521,8 +537,8 @@ func (s *search) severity(t *Trial) float64 {
 
 // doubtful reports whether a trial loses about as much as one of its kind that the final samples refused.
 func (s *search) doubtful(t *Trial) bool {
-	severe := s.severe[t.Kind]
-	return severe > 0 && s.severity(t) >= severe
+	severe, refused := s.severe[t.Kind]
+	return refused && s.severity(t) >= severe
 }
 
 // ranked lists the trials that reach the goal, the best first, without doubtful ones.
@@ -657,11 +673,14 @@ func (s *search) settle(ctx context.Context, t *Trial) error {
 	return nil
 }
 
+// mostOff bounds how far an estimate is corrected: some samples show no loss at all.
+const mostOff = 4
+
 // learn notes the loss of a trial, and whether the goal allows it.
 func (s *search) learn(t *Trial, reached bool) {
 	c := t.candidate
 	if t.Quality.Loss != nil && s.outputs != nil {
-		off := logOf(t.Quality.Loss.Damage) - logOf(c.noise)
+		off := min(max(logOf(t.Quality.Loss.Damage)-logOf(c.noise), -mostOff), mostOff)
 		for _, name := range []string{"", c.group(), c.class} {
 			s.off[name] = append(s.off[name], off)
 		}

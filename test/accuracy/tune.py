@@ -22,7 +22,8 @@ from command import BINARY, ROOT
 
 KEPT = ROOT / "build" / "accuracy" / "tune"
 os.environ.setdefault("ONNXQUANT_ORT_LIB", str(next((pathlib.Path(ort.__file__).parent / "capi").glob("libonnxruntime.so*"))))
-LIMITS = {"magika": ("max-kl", 0.01), "tinygpt": ("max-kl", 0.01), "captcha": ("max-kl", 0.01), "cls": ("max-kl", 0.001), "dtln": ("min-sqnr", 25)}
+LIMITS = {"magika": ("max-kl", 0.01), "tinygpt": ("max-kl", 0.01), "captcha": ("max-kl", 0.01), "cls": ("max-kl", 0.001), "dtln": ("min-sqnr", 25),
+          "rec4": ("max-kl", 0.01), "orientation": ("max-kl", 0.01), "embedder": ("min-sqnr", 20)}
 
 
 def grid(calib):
