@@ -207,6 +207,7 @@ type OutputLoss struct {
 	KL     *float64 `json:"kl_divergence,omitempty"`     // mean, in nats
 	SQNR   *float64 `json:"sqnr_db,omitempty"`           // 999: equal
 	Drop   *float64 `json:"changed_decisions,omitempty"` // share of rows with another largest element, or on another side of 0.5
+	Poor   string   `json:"poor,omitempty"`              // why the outputs say that the model is of little use, by the limits of onnxq/verify
 }
 
 // PoorOutputs is the SQNR of the outputs in dB below which a model is of little use, whatever its outputs are; onnxq/verify

@@ -1,6 +1,7 @@
 package sensitivity
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -70,5 +71,5 @@ func worse(a, b onnxq.OutputLoss) onnxq.OutputLoss {
 		}
 		return x
 	}
-	return onnxq.OutputLoss{Damage: max(a.Damage, b.Damage), KL: larger(a.KL, b.KL, 1), SQNR: larger(a.SQNR, b.SQNR, -1), Drop: larger(a.Drop, b.Drop, 1)}
+	return onnxq.OutputLoss{Damage: max(a.Damage, b.Damage), KL: larger(a.KL, b.KL, 1), SQNR: larger(a.SQNR, b.SQNR, -1), Drop: larger(a.Drop, b.Drop, 1), Poor: cmp.Or(a.Poor, b.Poor)}
 }

@@ -46,6 +46,7 @@ func fitDynamic(ctx context.Context, path string, o onnxq.Options, opts calibrat
 		}
 	}
 	f.Samples, f.HeldOut, f.Engine = d.data.Samples, d.apart, d.all.Engine().Name()
+	f.Warnings = append(f.Warnings, limits.warnOfPoor(f.Loss, heldOut(f.HeldOut))...)
 	return f, d.journal, nil
 }
 

@@ -49,6 +49,15 @@ func (l Limits) Broken(x onnxq.OutputLoss) string {
 	return strings.Join(all, ", ")
 }
 
+// warnOfPoor returns a warning if the outputs say that the converted model is of little use. A least SQNR of the user replaces
+// that, as it does for verify.
+func (l Limits) warnOfPoor(x onnxq.OutputLoss, samples string) []string {
+	if x.Poor == "" || l.SQNR != nil {
+		return nil
+	}
+	return []string{fmt.Sprintf("OUT is poor: %s; measured on %s. A limit such as --min-sqnr %g, more bits, or a scale per channel (--block -1) help", x.Poor, samples, verify.LeastVarying)}
+}
+
 // Measurable returns an error if a limit is about outputs that the model does not have.
 func (l Limits) Measurable(x onnxq.OutputLoss) error {
 	switch {

@@ -12,7 +12,9 @@ import (
 
 	"github.com/dustin/go-humanize/english"
 
+	"onnxquant/internal/run/execute"
 	"onnxquant/onnxq"
+	"onnxquant/onnxq/verify"
 )
 
 // A mix decides which parts of a model, such as activations, compute with codes: those that do little damage.
@@ -323,12 +325,23 @@ func (s *Sensitivity) lossOf(ctx context.Context, path string) (x onnxq.OutputLo
 	if err != nil {
 		return x, err
 	}
-	x = s.loss(s.others.want, got)
+	x = s.lossOfRuns(s.others, got)
 	if len(s.chain.inputs) == 0 {
 		return x, nil
 	}
 	if got, err = s.runs(ctx, session, s.chain); err != nil {
 		return x, err
 	}
-	return worse(x, s.loss(s.chain.want, got)), nil
+	return worse(x, s.lossOfRuns(s.chain, got)), nil
+}
+
+// lossOfRuns compares the outputs of runs, and judges them.
+func (s *Sensitivity) lossOfRuns(x samples, got [][]*execute.Tensor) onnxq.OutputLoss {
+	var states []string
+	for _, pair := range s.states {
+		states = append(states, pair.Output)
+	}
+	loss := s.loss(x.want, got)
+	loss.Poor = verify.WhyPoor(x.want, got, states)
+	return loss
 }

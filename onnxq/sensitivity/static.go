@@ -55,6 +55,7 @@ func fitStatic(ctx context.Context, path string, o onnxq.Options, opts calibrate
 			return nil, nil, s.failed(err)
 		}
 	}
+	f.Warnings = append(f.Warnings, limits.warnOfPoor(f.Loss, heldOut(f.HeldOut))...)
 	return s.fit, s.journal, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"onnxquant/calib"
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/testing/graphtext"
 	"onnxquant/internal/testing/modeltest"
@@ -73,5 +74,22 @@ func TestStaticWrongIn8(t *testing.T) {
 	}
 	if !slices.Equal(f.Wide, []string{"h"}) || slices.ContainsFunc(p.Warnings, func(w string) bool { return strings.Contains(w, "computes wrongly") }) {
 		t.Errorf("wide: %q, warnings: %q", f.Wide, p.Warnings)
+	}
+}
+
+// A warning says if the outputs are poor, unless the user limits the SQNR.
+func TestStaticPoor(t *testing.T) {
+	path, data := outlier(t)
+	for _, c := range []struct {
+		limits sensitivity.Limits
+		poor   bool
+	}{{sensitivity.Limits{Drop: new(1.0)}, true}, {sensitivity.Limits{SQNR: new(1.0)}, false}} {
+		f, err := sensitivity.Static(t.Context(), path, onnxq.Options{Activations: spec.Static, NoBalance: true}, calibrate.Options{Data: []string{data}, Engine: "go", Method: calib.Method{Name: "percentile", Number: 60}, Scheme: calib.Scheme{Bits: 8}}, c.limits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slices.ContainsFunc(f.Warnings, func(w string) bool { return strings.HasPrefix(w, "OUT is poor: output \"y\": SQNR ") }) != c.poor {
+			t.Errorf("limits %+v: SQNR %g, %q", c.limits, *f.Loss.SQNR, f.Warnings)
+		}
 	}
 }

@@ -2,9 +2,11 @@ package verify
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/dustin/go-humanize/english"
 
+	"onnxquant/internal/run/execute"
 	"onnxquant/onnxq"
 )
 
@@ -27,6 +29,19 @@ func (v *verifier) judgeQuality() {
 			v.report.Poor = append(v.report.Poor, fmt.Sprintf("output %q: %s", o.Name, text))
 		}
 	}
+}
+
+// WhyPoor says why the outputs of runs, on inputs of the user, say that a quantized model is of little use; "" if they do not. want
+// are the float model's. states are names of outputs that the next run reads.
+func WhyPoor(want, got [][]*execute.Tensor, states []string) string {
+	v := &verifier{states: states, opts: Options{Inputs: []string{""}}}
+	outputs, err := v.outputs(want, got)
+	if err != nil {
+		return ""
+	}
+	v.report = &Report{Execution: Execution{Outputs: outputs}}
+	v.judgeQuality()
+	return strings.Join(v.report.Poor, "; ")
 }
 
 // poor says why an output is of little use, or nothing. An SQNR that the user limits is not judged here.
