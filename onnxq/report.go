@@ -129,6 +129,9 @@ type StaticActivations struct {
 	EightBits *OutputLoss `json:"loss_8_bits,omitempty"` // with weights of 8 bits, if they have 7 because of that
 	SevenBits *OutputLoss `json:"loss_7_bits,omitempty"`
 
+	PerTensor  *OutputLoss `json:"loss_per_tensor,omitempty"` // with one scale for each weight, if they have one for each channel because of that
+	PerChannel *OutputLoss `json:"loss_per_channel,omitempty"`
+
 	Loss    OutputLoss `json:"loss"`          // of the output
 	All     OutputLoss `json:"loss_all"`      // if all have codes
 	Weights OutputLoss `json:"loss_weights"`  // of codes for weights alone, if that was measured

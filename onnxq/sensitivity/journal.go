@@ -203,6 +203,7 @@ func (j *journal) codesFolder() (folder, key string) {
 type keptLoss struct {
 	Damage         float64
 	KL, SQNR, Drop []float64
+	Poor           string
 	Failed         string // why the runtime could not run the model, or ""
 }
 
@@ -213,7 +214,7 @@ func keepLoss(x onnxq.OutputLoss, failed error) keptLoss {
 		}
 		return []float64{*v}
 	}
-	k := keptLoss{Damage: x.Damage, KL: list(x.KL), SQNR: list(x.SQNR), Drop: list(x.Drop)}
+	k := keptLoss{Damage: x.Damage, KL: list(x.KL), SQNR: list(x.SQNR), Drop: list(x.Drop), Poor: x.Poor}
 	if failed != nil {
 		k.Failed = failed.Error()
 	}
@@ -227,7 +228,7 @@ func (k keptLoss) loss() onnxq.OutputLoss {
 		}
 		return &v[0]
 	}
-	return onnxq.OutputLoss{Damage: k.Damage, KL: pointer(k.KL), SQNR: pointer(k.SQNR), Drop: pointer(k.Drop)}
+	return onnxq.OutputLoss{Damage: k.Damage, KL: pointer(k.KL), SQNR: pointer(k.SQNR), Drop: pointer(k.Drop), Poor: k.Poor}
 }
 
 // journalKey is a hash of the program, the model, the data and the options of a search.

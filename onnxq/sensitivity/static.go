@@ -49,7 +49,7 @@ func fitStatic(ctx context.Context, path string, o onnxq.Options, opts calibrate
 	}
 	f.Limit = limitOf(limits)
 	defer s.close()
-	for _, step := range []func(context.Context) error{s.open, s.ranges, s.widths, s.rest, s.run, s.narrow, s.balance, s.clip, s.codes, s.mix, s.codesAgain} {
+	for _, step := range []func(context.Context) error{s.open, s.ranges, s.widths, s.rest, s.run, s.channels, s.narrow, s.balance, s.clip, s.codes, s.mix, s.codesAgain} {
 		if err := step(ctx); err != nil {
 			s.fit.Close()
 			return nil, nil, s.failed(err)

@@ -45,6 +45,9 @@ func (f *StaticFit) Summary() (facts [][2]string) {
 			add("loss", "all in codes: %s; codes for weights alone: %s", lossText(f.All), lossText(f.Weights))
 		}
 	}
+	if f.PerTensor != nil {
+		add("weights", "a scale for each channel: damage %.2g, with one scale for each weight %.2g", f.PerChannel.Damage, f.PerTensor.Damage)
+	}
 	if f.EightBits != nil {
 		add("weights", "codes of 7 bits: damage %.2g, with 8 bits %.2g: sums of products overflow on this processor, which has no VNNI", f.SevenBits.Damage, f.EightBits.Damage)
 	}

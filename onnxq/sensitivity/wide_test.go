@@ -93,3 +93,21 @@ func TestStaticPoor(t *testing.T) {
 		}
 	}
 }
+
+// Weights have a scale for each channel where QNN takes that and the outputs lose less, unless the user says otherwise.
+func TestStaticChannels(t *testing.T) {
+	const values = "x:float[1,2,3,3] w:float[2,2,1,1]=100,50,0.3,-0.2 v:float[2,2,1,1]=0.01,1,0.02,-1"
+	path := modeltest.Write(t, &testmodels.Model{Proto: graphtext.Model(t, 13, values, "h = Conv(x, w)\nk = Tanh(h)\ny = Conv(k, v)", "y:float[1,2,3,3]")})
+	data := filepath.Join(t.TempDir(), "x.npy")
+	writeArray(t, data, 12, 2, 3, 3)
+	for _, block := range []int{0, spec.PerTensor} {
+		opts := onnxq.Options{Activations: spec.Static, Target: spec.QNN, Block: block}
+		f, err := sensitivity.Static(t.Context(), path, opts, calibrate.Options{Data: []string{data}, Engine: "go"}, sensitivity.Limits{SQNR: new(1.0)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if each := f.Options.Block == spec.PerChannel; each != (block == 0) || each != (f.PerTensor != nil) || each && f.PerChannel.Damage >= f.PerTensor.Damage {
+			t.Errorf("block %d: %+v", block, f)
+		}
+	}
+}
