@@ -2,8 +2,8 @@
 
     make instructions
 
-Each loop runs once in qemu, which names every instruction that it runs. Those of the package itself are counted,
-without what its setup takes; clearing and copying memory is the Go runtime's. A run of plain Go (-tags purego) stands
+Each loop runs once in qemu, which names every instruction that it runs. Those of the package itself are counted;
+clearing and copying memory is the Go runtime's. A run of plain Go (-tags purego) stands
 beside that of the assembly. Fewer instructions are not the same as less time.
 """
 import os
@@ -18,7 +18,6 @@ ROOT = pathlib.Path(__file__).parents[2]
 PACKAGE = "internal/kernels"
 ELEMENTS = 3 * 4096
 QEMU = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
-TEST = ["-test.run", "^TestCounted$"]
 
 
 def build(folder, tags):
@@ -29,7 +28,7 @@ def build(folder, tags):
 
 
 def place(test):
-    """Where the functions of the package are, and those of its tests."""
+    """Where the functions of the package and its tests are, and where mark is."""
     symbols = subprocess.run(["go", "tool", "nm", "-n", test], capture_output=True, text=True, check=True).stdout
     lines = [line.split(maxsplit=2) for line in symbols.splitlines()]
     code = [(int(at, 16), name) for at, kind, name in (line for line in lines if len(line) == 3) if kind in "Tt"]
@@ -41,31 +40,41 @@ def place(test):
             ranges[-1][1] = end
         else:
             ranges.append([start, end])
-    return ",".join(f"{start:#x}+{end - start:#x}" for start, end in ranges)
+    mark = next(at for at, name in code if name.endswith(f"{PACKAGE}.mark"))
+    return ",".join(f"{start:#x}+{end - start:#x}" for start, end in ranges), mark
 
 
-def run(test, places, loop):
-    with tempfile.NamedTemporaryFile() as log:
-        subprocess.run([QEMU, "-singlestep", "-d", "exec,nochain", "-dfilter", places, "-D", log.name, test, *TEST],
-                       check=True, stdout=subprocess.DEVNULL, env=os.environ | {"COUNTED": loop})
-        return sum(line.startswith(b"Trace") for line in log)
+def run(test):
+    """The loops and how many instructions of the package each took."""
+    places, mark = place(test)
+    with tempfile.TemporaryFile("w+") as out:
+        process = subprocess.Popen(
+            [QEMU, "-singlestep", "-d", "exec,nochain", "-dfilter", places, test, "-test.run", "^TestCounted$"],
+            stdout=out, stderr=subprocess.PIPE, env=os.environ | {"COUNTED": "1"})
+        counts, marks = [], 0
+        for line in process.stderr:
+            if line.startswith(b"Trace"):
+                if int(line.split(b"/", 2)[1], 16) == mark:
+                    marks += 1
+                    if marks % 2:
+                        counts.append(0)
+                elif marks % 2:
+                    counts[-1] += 1
+        if process.wait():
+            sys.exit(f"{test.name} failed in qemu")
+        out.seek(0)
+        names = [line.removeprefix("loop: ").rstrip("\n") for line in out if line.startswith("loop: ")]
+    return dict(zip(names, counts, strict=True))
 
 
 def main():
     if not QEMU:
         sys.exit("no qemu-aarch64 or qemu-aarch64-static (package qemu-user-static)")
     with tempfile.TemporaryDirectory() as folder:
-        tests = [build(pathlib.Path(folder), tags) for tags in ("purego", "")]
-        listed = subprocess.run([QEMU, tests[1], *TEST], capture_output=True, text=True, check=True,
-                                env=os.environ | {"COUNTED": "list"}).stdout
-        places = [place(t) for t in tests]
-        before = [run(t, p, "nothing") for t, p in zip(tests, places)]
-        print("| loop | plain Go | NEON | ratio |\n|---|---|---|---|")
-        for loop in listed.splitlines():
-            if loop in ("PASS", "ok"):
-                continue
-            go, neon = ((run(t, p, loop) - b) / ELEMENTS for t, p, b in zip(tests, places, before))
-            print(f"| {loop} | {go:.1f} | {neon:.2f} | {go / neon:.1f} |", flush=True)
+        go, neon = (run(build(pathlib.Path(folder), tags)) for tags in ("purego", ""))
+    print("| loop | plain Go | NEON | ratio |\n|---|---|---|---|")
+    for loop, n in go.items():
+        print(f"| {loop} | {n / ELEMENTS:.1f} | {neon[loop] / ELEMENTS:.2f} | {n / neon[loop]:.1f} |")
 
 
 main()
