@@ -297,6 +297,9 @@ func (f *convertFlags) check() error {
 	if f.share.Of > 0 && (f.json || f.page != "" || f.gate != "" || f.attest != "") {
 		return cli.Usagef("--calib-shard writes no OUT, so nothing for --json, --report, --gate and --attest")
 	}
+	if f.slowdown > 0 && f.cache != "" {
+		return cli.Usagef("--max-slowdown runs IN and OUT on the same inputs; with --kv-cache, these have other types")
+	}
 	if f.attest != "" && f.dryRun {
 		return cli.Usagef("--attest is about a finished conversion; --dry-run makes none")
 	}

@@ -145,7 +145,7 @@ func (s *scene) likely(in *onnxpb.ValueInfoProto) bool {
 
 // passes reports whether a node hands a value on unchanged, up to its type.
 func passes(n *onnxpb.NodeProto) bool {
-	return graph.IsOperator(n, "Cast") || graph.IsOperator(n, "Identity")
+	return (graph.IsOperator(n, "Cast") || graph.IsOperator(n, "Identity")) && graph.FirstOutput(n) != ""
 }
 
 // numbers lists the readers of a value that read its numbers.
@@ -191,15 +191,10 @@ func (s *scene) cache(in *onnxpb.ValueInfoProto) (c Cache, why string) {
 func (s *scene) extended(c *Cache, in *onnxpb.ValueInfoProto, uses []use) (why string) {
 	found := 0
 	for _, u := range uses {
-		n := s.g.Node[u.node]
-		op := graph.Operator(n)
-		out, extends := extenders[op][u.input]
-		if op == concat && u.input == 0 && len(n.Input) == 2 && (len(dimsOf(in)) == 0 || len(dimsOf(in)) >= 3) {
-			out, extends = 0, true
-		}
-		if extends {
+		out, extends := s.extends(u)
+		if rank := len(dimsOf(in)); extends && (rank == 0 || rank >= 3) {
 			found++
-			c.node, c.in, c.out, c.Operator = u.node, u.input, out, op
+			c.node, c.in, c.out, c.Operator = u.node, u.input, out, graph.Operator(s.g.Node[u.node])
 		}
 	}
 	switch {
@@ -223,6 +218,16 @@ func (s *scene) extended(c *Cache, in *onnxpb.ValueInfoProto, uses []use) (why s
 		c.Heads = dims[1].GetDimValue()
 	}
 	return ""
+}
+
+// extends reports whether a reader extends what it reads, and the output with the result.
+func (s *scene) extends(u use) (out int, ok bool) {
+	n := s.g.Node[u.node]
+	if graph.Operator(n) == concat {
+		return 0, u.input == 0 && len(n.Input) == 2
+	}
+	out, ok = extenders[graph.Operator(n)][u.input]
+	return out, ok
 }
 
 // mostPassed bounds the Casts between an operator and an output.

@@ -19,7 +19,7 @@ func Coded(x *graph.Graph) ([]Codes, error) {
 		c := &all[i]
 		t := storedIn(x.File.Proto.Graph, c.scale)
 		n, err := dtype.Elements(t.GetDims())
-		if err != nil || t == nil || dtype.DType(t.GetDataType()) != dtype.Float32 || n < 1 || n > mostScales {
+		if err != nil || dtype.DType(t.GetDataType()) != dtype.Float32 || n < 1 || n > mostScales {
 			return nil, fmt.Errorf("%w: input %s: its scales are not 1 to %d stored float32 numbers", ErrCache, msg.Quote(c.Input), mostScales)
 		}
 		p, err := x.File.Payload(t)
@@ -80,7 +80,7 @@ func (s *scene) coded(m *onnxpb.ModelProto) (all []Codes) {
 			if out := extenders[groupQuery][u.input]; out < len(n.Output) {
 				c.Output = n.Output[out]
 			}
-		case graph.IsOperator(n, "DequantizeLinear") && graph.HasInput(n, 2):
+		case graph.IsOperator(n, "DequantizeLinear") && u.input == 0 && graph.HasInput(n, 2) && graph.FirstOutput(n) != "":
 			c.scale, c.zeros, c.decode = n.Input[1], n.Input[2], []int{u.node}
 			s.findQuantizer(&c)
 		}
@@ -93,31 +93,51 @@ func (s *scene) coded(m *onnxpb.ModelProto) (all []Codes) {
 
 // findQuantizer finds what encodes the output of a cache: it reads the same scales as what decodes the input.
 func (s *scene) findQuantizer(c *Codes) {
-	decoded := s.g.Node[c.decode[0]].Output[0]
-	if next := s.readers[decoded]; len(next) == 1 && graph.IsOperator(s.g.Node[next[0].node], "Mul") && next[0].input == 0 {
-		if factor := s.g.Node[next[0].node].Input[1]; storedIn(s.g, factor) != nil && len(storedIn(s.g, factor).GetDims()) == 3 {
-			c.scale, c.decode = factor, append(c.decode, next[0].node)
+	scale := c.scale
+	if u, ok := s.onlyReader(c, "Mul"); ok && u.input == 0 && len(s.g.Node[u.node].Input) == 2 {
+		if factor := s.g.Node[u.node].Input[1]; len(storedIn(s.g, factor).GetDims()) == 3 {
+			c.scale, c.decode = factor, append(c.decode, u.node)
 			for _, u := range s.readers[factor] {
-				if n := s.g.Node[u.node]; graph.IsOperator(n, "Div") {
-					c.encode = append(c.encode, u.node)
+				if u.input == 1 && graph.IsOperator(s.g.Node[u.node], "Div") {
+					c.encode = []int{u.node}
 				}
 			}
 		}
 	}
-	if last := s.readers[s.g.Node[c.decode[len(c.decode)-1]].Output[0]]; len(last) == 1 && graph.IsOperator(s.g.Node[last[0].node], "Cast") && c.Was != dtype.Float32 {
-		c.decode = append(c.decode, last[0].node)
+	if u, ok := s.onlyReader(c, "Cast"); ok && c.Was != dtype.Float32 {
+		c.decode = append(c.decode, u.node)
+	}
+	if !slices.ContainsFunc(s.readers[s.decoded(c)], s.leadsOn) {
+		return
 	}
 	for _, u := range s.readers[c.zeros] {
-		if n := s.g.Node[u.node]; graph.IsOperator(n, "QuantizeLinear") && len(n.Output) == 1 {
+		if n := s.g.Node[u.node]; u.input == 2 && graph.IsOperator(n, "QuantizeLinear") && n.Input[1] == scale && graph.FirstOutput(n) != "" {
 			c.encode, c.Output = append(c.encode, u.node), n.Output[0]
 		}
 	}
 	if len(c.encode) > 0 && c.Was != dtype.Float32 {
-		first := s.g.Node[c.encode[0]].Input[0]
-		if i, made := s.makers[first]; made && graph.IsOperator(s.g.Node[i], "Cast") {
+		if i, made := s.makers[s.g.Node[c.encode[0]].Input[0]]; made && graph.IsOperator(s.g.Node[i], "Cast") && len(s.g.Node[i].Input) > 0 {
 			c.encode = append([]int{i}, c.encode...)
 		}
 	}
+}
+
+// decoded is the value that decodes a cache, as far as is known.
+func (s *scene) decoded(c *Codes) string { return s.g.Node[c.decode[len(c.decode)-1]].Output[0] }
+
+// onlyReader returns the reader of the decoded cache, if it is the only one, an operator op.
+func (s *scene) onlyReader(c *Codes, op string) (u use, ok bool) {
+	uses := s.readers[s.decoded(c)]
+	if len(uses) != 1 || !graph.IsOperator(s.g.Node[uses[0].node], op) || graph.FirstOutput(s.g.Node[uses[0].node]) == "" {
+		return u, false
+	}
+	return uses[0], true
+}
+
+// leadsOn reports whether a reader of floats extends them, or hands them on.
+func (s *scene) leadsOn(u use) bool {
+	_, ok := s.extends(u)
+	return ok || passes(s.g.Node[u.node])
 }
 
 func floatOr32(name string) dtype.DType {

@@ -2,13 +2,18 @@ package kvcache_test
 
 import (
 	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
 
+	"onnxquant/internal/graph"
 	"onnxquant/internal/kvcache"
+	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/testing/graphtext"
 	"onnxquant/internal/testing/modeltest"
@@ -108,6 +113,42 @@ func normal(m *onnxpb.ModelProto) *onnxpb.ModelProto {
 	m = proto.CloneOf(m)
 	slices.SortStableFunc(m.Graph.Node, func(a, b *onnxpb.NodeProto) int { return strings.Compare(a.Output[0], b.Output[0]) })
 	return m
+}
+
+// Models that are damaged cause errors, no panics.
+func TestDamaged(t *testing.T) {
+	concat := joined(t, "rk = Concat<axis=2>(pk, k)\nrv = Concat<axis=2>(pv, v)\no = MatMul(rk, rv)")
+	scales := map[string][]float32{"pk": {1, 2, 3, 4}, "pv": {1, 2}}
+	for _, m := range []*onnxpb.ModelProto{attention(t, ""), concat} {
+		made, err := apply(t, m, scales)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for seed := range uint64(60) {
+			rng := rand.New(rand.NewPCG(seed, 0))
+			for _, damaged := range []*onnxpb.ModelProto{proto.CloneOf(m), proto.CloneOf(made)} {
+				modeltest.Mutate(rng, damaged, made)
+				path := filepath.Join(t.TempDir(), "m.onnx")
+				raw, err := proto.Marshal(damaged)
+				if err != nil {
+					continue
+				}
+				if err := os.WriteFile(path, raw, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				f, err := modelfile.Open(path)
+				if err != nil {
+					continue
+				}
+				if x, err := graph.New(f); err == nil {
+					_, _ = kvcache.Coded(x)
+					_, _ = kvcache.Float(x)
+					_, _ = kvcache.Apply(x.Copy(), scales)
+				}
+				f.Close()
+			}
+		}
+	}
 }
 
 // A GroupQueryAttention in half gets its cache without the Casts around it.

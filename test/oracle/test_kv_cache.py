@@ -76,7 +76,7 @@ def test_accuracy(binary, folder, tmp_path, kind, by):
             assert np.abs(codes[name] * scale - clipped).max() <= 0.501 * scale.max()
 
 
-@pytest.mark.parametrize("kind", cached_models.KINDS)
+@pytest.mark.parametrize("kind", [pytest.param(k, marks=[] if k == "GroupQueryAttention" else pytest.mark.long) for k in cached_models.KINDS])
 def test_verify(binary, folder, tmp_path, kind):
     """verify runs OUT with its own cache, and has no complaint; dequantize makes the float model again."""
     model, out = folder / f"{kind}.onnx", tmp_path / "out.onnx"
@@ -94,7 +94,7 @@ def test_verify(binary, folder, tmp_path, kind):
     assert cached_models.divergence(a, b) < 0.002
 
 
-@pytest.mark.parametrize("kind", ["GroupQueryAttention", "Concat"])
+@pytest.mark.parametrize("kind", ["GroupQueryAttention", pytest.param("Concat", marks=pytest.mark.long)])
 def test_mutated_scales(binary, folder, tmp_path, kind):
     """A scale that is not the conversion's is found: by the record, and without one by what OUT computes."""
     model, out = folder / f"{kind}.onnx", tmp_path / "out.onnx"
@@ -113,8 +113,9 @@ def test_mutated_scales(binary, folder, tmp_path, kind):
     assert worst["name"] == "present.2.value" and worst["sqnr_db"] < 10
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("flags", [["--float16"], ["--float16", "--keep-io-types=false"]], ids=["keep", "half"])
-@pytest.mark.parametrize("kind", ["GroupQueryAttention", pytest.param("Concat", marks=pytest.mark.long)])
+@pytest.mark.parametrize("kind", ["GroupQueryAttention", "Concat"])
 def test_half(binary, folder, tmp_path, kind, flags):
     model, out = folder / f"{kind}.onnx", tmp_path / "out.onnx"
     convert(binary, model, out, "int8:per-channel", *flags)
@@ -135,9 +136,17 @@ def test_static_shapes(binary, folder, tmp_path):
     assert shapes["past_key_values.0.key"][1:] == [6, 32, 32]
 
 
-def test_generation(binary, tmp_path):
-    """A decoder of onnxruntime-genai's builder, with grouped heads and rotated keys, writes the same text in both."""
+@pytest.mark.parametrize("open_size", [False, True])
+def test_generation(binary, tmp_path, open_size):
+    """A decoder of onnxruntime-genai's builder, with grouped heads and rotated keys, writes the same text in both. The builder
+    leaves the size of heads open."""
     tinydecoder.build(tmp_path / "float")
+    if open_size:
+        m = onnx.load(tmp_path / "float" / "model.onnx")
+        for v in [*m.graph.input, *m.graph.output]:
+            if "past" in v.name or "present" in v.name:
+                v.type.tensor_type.shape.dim[3].dim_param = "kv_cache_dim"
+        onnx.save(m, tmp_path / "float" / "model.onnx")
     r = onnxquant("--preset", "genai", "--algorithm", "k_quant", "--kv-cache", "int8:per-channel", "--calib", "self", "--samples", "8", "--ort-lib", library(),
                   tmp_path / "float", tmp_path / "out", binary=binary)
     assert r.status == 0 and "8 caches of int8" in r.stderr, r.stderr
@@ -156,7 +165,7 @@ def test_generation(binary, tmp_path):
 
 def by_hand(s, sequence, length):
     """The greedy continuation of a sequence."""
-    new, cache = sequence, {i.name: np.zeros((1, i.shape[1], 0, i.shape[3]), np.int8) for i in s.get_inputs() if i.name.startswith("past")}
+    new, cache = sequence, {i.name: np.zeros((1, i.shape[1], 0, tinydecoder.HEAD), np.int8) for i in s.get_inputs() if i.name.startswith("past")}
     while len(sequence) < length and sequence[-1] != 2:
         feed = {"input_ids": np.array([new], np.int64), "attention_mask": np.ones((1, len(sequence)), np.int64), **cache}
         out = dict(zip([o.name for o in s.get_outputs()], s.run(None, feed)))

@@ -14,7 +14,7 @@ import (
 	"onnxquant/internal/run/npy"
 )
 
-// ModelInputs lists the inputs without an initializer.
+// ModelInputs lists the inputs without an initializer. Caches have the size of heads that their operator takes.
 func ModelInputs(g *onnxpb.GraphProto) []*onnxpb.ValueInfoProto {
 	stored := map[string]bool{}
 	for _, t := range g.GetInitializer() {
@@ -23,7 +23,9 @@ func ModelInputs(g *onnxpb.GraphProto) []*onnxpb.ValueInfoProto {
 	for _, t := range g.GetSparseInitializer() {
 		stored[t.GetValues().GetName()] = true
 	}
-	return slices.DeleteFunc(slices.Clone(g.GetInput()), func(i *onnxpb.ValueInfoProto) bool { return stored[i.GetName()] })
+	inputs := slices.DeleteFunc(slices.Clone(g.GetInput()), func(i *onnxpb.ValueInfoProto) bool { return stored[i.GetName()] })
+	sizedCaches(g, inputs)
+	return inputs
 }
 
 // FixedSize returns the size of a dimension that the model fixes. Some writers use -1 for an
