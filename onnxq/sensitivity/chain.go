@@ -18,37 +18,26 @@ func (s *Sensitivity) link(ctx context.Context) (err error) {
 	if len(s.states) == 0 {
 		return nil
 	}
-	all := s.weighed.inputs
+	all := samples{s.weighed.list, true}
 	if s.heldOut() {
-		all = slices.Concat(all, s.others.inputs)
+		all.list = slices.Concat(all.list, s.others.list)
 	}
-	s.chain.inputs, s.chain.carried = all[:min(len(all), maxChain)], true
-	s.chain.want, err = s.runs(ctx, s.session, s.chain)
-	return err
+	all = all.first(maxChain)
+	s.chain.carried = true
+	return s.each(ctx, s.session, all, func(_, want []*execute.Tensor) error {
+		inputs, _, err := all.list[len(s.chain.list)].load()
+		if err != nil {
+			return err
+		}
+		one, err := s.store.add(inputs, want)
+		s.chain.list = append(s.chain.list, one)
+		return err
+	})
 }
 
 // heldOut reports whether some samples do not weigh.
 func (s *Sensitivity) heldOut() bool {
-	return len(s.others.inputs) > 0 && &s.others.inputs[0] != &s.weighed.inputs[0]
-}
-
-// runs runs a model on samples. more are further inputs of each run.
-func (s *Sensitivity) runs(ctx context.Context, session execute.Session, x samples, more ...*execute.Tensor) (got [][]*execute.Tensor, err error) {
-	for _, inputs := range x.inputs {
-		if err := context.Cause(ctx); err != nil {
-			return nil, err
-		}
-		inputs = slices.Clone(inputs)
-		if x.carried && len(got) > 0 {
-			s.carry(inputs, got[len(got)-1])
-		}
-		outputs, err := session.Run(append(inputs, more...), s.names()...)
-		if err != nil {
-			return nil, err
-		}
-		got = append(got, outputs)
-	}
-	return got, nil
+	return len(s.others.list) > 0 && s.others.list[0] != s.weighed.list[0]
 }
 
 // carry replaces the states among inputs by those of outputs.

@@ -138,10 +138,10 @@ func (c *clips) damageOf(ctx context.Context, methods []int) (float64, error) {
 			g.codes = g.params(u.ranges[methods[i]])
 		}
 	}
-	all := c.s.weighed
-	x, n := samples{}, min(clipSamples, len(all.inputs))
+	all := c.s.weighed.list
+	x, n := samples{}, min(clipSamples, len(all))
 	for i := range n {
-		x.add(all.inputs[i*len(all.inputs)/n], all.want[i*len(all.inputs)/n])
+		x.list = append(x.list, all[i*len(all)/n])
 	}
 	if c.tried++; c.s.opts.Progress != nil {
 		c.s.opts.Progress("choosing ranges", min(c.tried, c.mostTrials()), c.mostTrials())

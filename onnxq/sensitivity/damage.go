@@ -7,37 +7,56 @@ import (
 	"onnxquant/internal/run/execute"
 )
 
-// damage compares the outputs of samples with those of the float model. It adds up over the outputs;
-// most models have one.
-func (s *Sensitivity) damage(want, got [][]*execute.Tensor) float64 {
-	total := 0.0
-	for k, o := range s.outputs {
+// damages compares the outputs of samples with those of the float model, one sample after the other. It adds up over the
+// outputs; most models have one.
+type damages struct {
+	outputs     []output
+	sum, weight []float64 // of each output
+	unlike      bool      // some outputs had another size
+}
+
+func (s *Sensitivity) damages() *damages {
+	n := len(s.outputs)
+	return &damages{outputs: s.outputs, sum: make([]float64, n), weight: make([]float64, n)}
+}
+
+// add takes the outputs of a sample.
+func (d *damages) add(want, got []*execute.Tensor) error {
+	for k, o := range d.outputs {
 		if o.kind == unweighed {
 			continue
 		}
-		var sum, weight float64
-		for i := range got {
-			a, b := want[i][k].Float64s(), got[i][k].Float64s()
-			if len(a) != len(b) {
-				return math.Inf(1)
+		a, b := want[k].Float64s(), got[k].Float64s()
+		if len(a) != len(b) {
+			d.unlike = true
+			continue
+		}
+		sum, weight := d.sum[k], d.weight[k]
+		if o.kind == numbers {
+			for j, x := range a {
+				sum, weight = sum+(b[j]-x)*(b[j]-x), weight+x*x
 			}
-			if o.kind == numbers {
-				for j, x := range a {
-					sum, weight = sum+(b[j]-x)*(b[j]-x), weight+x*x
-				}
-				continue
-			}
-			n := classes(want[i][k])
+		} else {
+			n := classes(want[k])
 			for j := 0; j+n <= len(a); j += n {
 				sum, weight = sum+divergence(a[j:j+n], b[j:j+n], o.kind), weight+1
 			}
 		}
-		if weight > 0 {
-			sum /= weight
+		d.sum[k], d.weight[k] = sum, weight
+	}
+	return nil
+}
+
+// total is the damage of all samples.
+func (d *damages) total() float64 {
+	total := 0.0
+	for k, sum := range d.sum {
+		if d.weight[k] > 0 {
+			sum /= d.weight[k]
 		}
 		total += max(sum, 0)
 	}
-	if math.IsNaN(total) {
+	if d.unlike || math.IsNaN(total) {
 		return math.Inf(1) // the worst
 	}
 	return total

@@ -210,9 +210,5 @@ func (x *mix) damageOfFile(ctx context.Context, path string, s samples) (float64
 		return 0, err
 	}
 	defer session.Close()
-	outputs, err := x.runs(ctx, session, s)
-	if err != nil {
-		return 0, err
-	}
-	return x.damage(s.want, outputs), nil
+	return x.damageOn(ctx, session, s)
 }

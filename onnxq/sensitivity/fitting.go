@@ -102,6 +102,9 @@ func (s *fitting) heldOut(ctx context.Context) (held *Sensitivity, err error) {
 		engine = engine.Plain() // ONNX Runtime's optimizations make operators of FP8 codes that it has not
 	}
 	held = &Sensitivity{path: s.path, opts: s.data, engine: engine, all: true, journal: s.journal}
+	if s.journal != nil {
+		held.store.parent = s.journal.folder
+	}
 	m := s.model.Graph().File
 	if held.outputs = all(m.Proto.GetGraph()); len(held.outputs) == 0 {
 		return nil, nil

@@ -231,13 +231,17 @@ func (l *Levels) order(ctx context.Context) ([]block, error) {
 		x.parts = append(x.parts, p.weight)
 	}
 	var exact [][]*execute.Tensor
-	outputs := func(ctx context.Context, s samples, int8 func(i int) bool) ([][]*execute.Tensor, error) {
+	outputs := func(ctx context.Context, s samples, int8 func(i int) bool) (all [][]*execute.Tensor, err error) {
 		session, err := l.session(ctx, int8)
 		if err != nil {
 			return nil, err
 		}
 		defer session.Close()
-		return l.held.runs(ctx, session, s)
+		err = l.held.each(ctx, session, s, func(_, got []*execute.Tensor) error {
+			all = append(all, got)
+			return nil
+		})
+		return all, err
 	}
 	damage := func(ctx context.Context, s samples, int8 func(i int) bool) (_ float64, err error) {
 		if exact == nil {
@@ -246,7 +250,11 @@ func (l *Levels) order(ctx context.Context) ([]block, error) {
 			}
 		}
 		got, err := outputs(ctx, s, int8)
-		return l.held.damage(exact, got), err
+		sum := l.held.damages()
+		for i := range got {
+			sum.add(exact[i], got[i])
+		}
+		return sum.total(), err
 	}
 	blocks, err := x.order(ctx, &measure{damage: damage, blocks: maxBlocks, few: conversionSamples})
 	gain := func(b block) float64 { return b.damage / l.cost(b) }
@@ -320,7 +328,7 @@ func (l *Levels) fewer(ctx context.Context, blocks []block) ([]int, error) {
 
 // lists are the samples that decide.
 func (l *Levels) lists() []samples {
-	if len(l.held.chain.inputs) > 0 {
+	if len(l.held.chain.list) > 0 {
 		return []samples{l.held.others, l.held.chain}
 	}
 	return []samples{l.held.others}
@@ -335,14 +343,19 @@ func (l *Levels) loss(ctx context.Context, int8 func(i int) bool) (x onnxq.Level
 	defer session.Close()
 	first := l.float == nil
 	for i, s := range l.lists() {
-		got, err := l.held.runs(ctx, session, s)
+		damage := l.held.damages()
+		var want, largest []int
+		err := l.held.each(ctx, session, s, func(w, got []*execute.Tensor) error {
+			if largest = append(largest, l.held.decisions(got)...); first {
+				want = append(want, l.held.decisions(w)...)
+			}
+			return damage.add(w, got)
+		})
 		if err != nil {
 			return x, err
 		}
-		x.Damage = max(x.Damage, l.held.damage(s.want, got))
-		largest := l.held.decisions(got)
+		x.Damage = max(x.Damage, damage.total())
 		if first {
-			want := l.held.decisions(s.want)
 			for j := range want {
 				if j < len(largest) && largest[j] != want[j] {
 					want[j] = undecided
@@ -368,19 +381,14 @@ func (l *Levels) loss(ctx context.Context, int8 func(i int) bool) (x onnxq.Level
 const undecided = -2
 
 // decisions lists the positions of the largest elements of rows, of all outputs whose damage counts.
-func (s *Sensitivity) decisions(outputs [][]*execute.Tensor) (all []int) {
+func (s *Sensitivity) decisions(outputs []*execute.Tensor) (all []int) {
 	for k, o := range s.outputs {
-		if o.kind == unweighed {
+		n, x := classes(outputs[k]), outputs[k].Float64s()
+		if o.kind == unweighed || n < 2 {
 			continue
 		}
-		for i := range outputs {
-			n, x := classes(outputs[i][k]), outputs[i][k].Float64s()
-			if n < 2 {
-				continue
-			}
-			for j := 0; j+n <= len(x); j += n {
-				all = append(all, largest(x[j:j+n]))
-			}
+		for j := 0; j+n <= len(x); j += n {
+			all = append(all, largest(x[j:j+n]))
 		}
 	}
 	return all
@@ -420,7 +428,11 @@ func (l *Levels) timeOf(ctx context.Context, int8 func(i int) bool) (float64, er
 		return 0, err
 	}
 	defer session.Close()
-	return observe.CPUTime(session, l.held.others.inputs[0], levelWarm, levelTurn)
+	inputs, _, err := l.held.others.list[0].load()
+	if err != nil {
+		return 0, err
+	}
+	return observe.CPUTime(session, inputs, levelWarm, levelTurn)
 }
 
 // LevelFacts says which weights have level 1, and what levels do to the outputs: a label and a text each.

@@ -73,13 +73,70 @@ func (l Limits) Measurable(x onnxq.OutputLoss) error {
 // float model m. Only packages of this module can use its types.
 func Losses(m *onnxq.Model) (loss func(want, got [][]*execute.Tensor) onnxq.OutputLoss, outputs []string) {
 	s := &Sensitivity{outputs: all(m.Graph().File.Proto.GetGraph()), all: true}
-	return s.loss, s.names()
+	return func(want, got [][]*execute.Tensor) onnxq.OutputLoss {
+		l := s.losses()
+		for i := range want {
+			l.add(want[i], got[i])
+		}
+		return l.loss()
+	}, s.names()
 }
 
-// loss compares the outputs of samples with those of the float model.
-func (s *Sensitivity) loss(want, got [][]*execute.Tensor) (x onnxq.OutputLoss) {
-	x.Damage = s.damage(want, got)
-	if !s.all {
+// losses compares the outputs of samples with those of the float model, one sample after the other.
+type losses struct {
+	*damages
+	all  bool         // not the damage alone
+	each []difference // of each output
+}
+
+// difference is that of an output over samples.
+type difference struct {
+	noise, power  float64
+	unlike        bool // some had another size
+	rows, changed int  // rows with another largest element
+	single        bool // some rows have one element
+	distributions verify.Rows
+}
+
+func (s *Sensitivity) losses() *losses {
+	return &losses{s.damages(), s.all, make([]difference, len(s.outputs))}
+}
+
+// add takes the outputs of a sample.
+func (l *losses) add(want, got []*execute.Tensor) error {
+	if err := l.damages.add(want, got); err != nil || !l.all {
+		return err
+	}
+	for k := range l.each {
+		l.each[k].add(want[k], got[k])
+	}
+	return nil
+}
+
+func (d *difference) add(want, got *execute.Tensor) {
+	d.distributions.Add(want, got)
+	n, a, b := classes(want), want.Float64s(), got.Float64s()
+	if len(a) != len(b) {
+		d.unlike = true
+		return
+	}
+	for j, v := range a {
+		d.noise, d.power = d.noise+(b[j]-v)*(b[j]-v), d.power+v*v
+	}
+	if d.single = d.single || n < 2; d.single {
+		return
+	}
+	for j := 0; j+n <= len(a); j += n {
+		if d.rows++; largest(a[j:j+n]) != largest(b[j:j+n]) {
+			d.changed++
+		}
+	}
+}
+
+// loss is that of all samples.
+func (l *losses) loss() (x onnxq.OutputLoss) {
+	x.Damage = l.total()
+	if !l.all {
 		return x
 	}
 	least := func(to **float64, v float64, sign float64) {
@@ -87,19 +144,19 @@ func (s *Sensitivity) loss(want, got [][]*execute.Tensor) (x onnxq.OutputLoss) {
 			*to = &v
 		}
 	}
-	for k := range s.outputs {
-		least(&x.SQNR, sqnrOf(want, got, k), -1)
-		if d := verify.Distributions(want, got, k); d != nil {
-			least(&x.KL, d.KLDivergence.Mean, 1)
-			least(&x.Drop, 1-d.Top1, 1)
+	for k := range l.each {
+		least(&x.SQNR, l.each[k].sqnr(), -1)
+		if kl, top1, ok := l.each[k].distributions.Means(); ok {
+			least(&x.KL, kl, 1)
+			least(&x.Drop, 1-top1, 1)
 		}
 	}
-	for k := range s.outputs {
+	for k := range l.each {
 		if x.KL != nil {
 			break // decisions are those of distributions
 		}
-		if changed, ok := changedOf(want, got, k); ok {
-			least(&x.Drop, changed, 1)
+		if share, ok := l.each[k].changes(); ok {
+			least(&x.Drop, share, 1)
 		}
 	}
 	return x
@@ -108,43 +165,26 @@ func (s *Sensitivity) loss(want, got [][]*execute.Tensor) (x onnxq.OutputLoss) {
 // exact is the SQNR of equal outputs.
 const exact = 999
 
-// sqnrOf is the SQNR of output k, in dB.
-func sqnrOf(want, got [][]*execute.Tensor, k int) float64 {
-	var noise, power float64
-	for i := range want {
-		a, b := want[i][k].Float64s(), got[i][k].Float64s()
-		if len(a) != len(b) {
-			return math.Inf(-1)
-		}
-		for j, v := range a {
-			noise, power = noise+(b[j]-v)*(b[j]-v), power+v*v
-		}
-	}
+// sqnr is the SQNR, in dB.
+func (d *difference) sqnr() float64 {
 	switch {
-	case noise == 0:
-		return exact
-	case !(noise <= math.MaxFloat64):
+	case d.unlike || !(d.noise <= math.MaxFloat64):
 		return math.Inf(-1)
+	case d.noise == 0:
+		return exact
 	}
-	return 10 * math.Log10(power/noise)
+	return 10 * math.Log10(d.power/d.noise)
 }
 
-// changedOf is the share of rows of output k whose largest element is another one. ok is false if rows have one element.
-func changedOf(want, got [][]*execute.Tensor, k int) (share float64, ok bool) {
-	rows, changed := 0, 0
-	for i := range want {
-		n := classes(want[i][k])
-		a, b := want[i][k].Float64s(), got[i][k].Float64s()
-		if n < 2 || len(a) != len(b) {
-			return 1, n >= 2
-		}
-		for j := 0; j+n <= len(a); j += n {
-			if rows++; largest(a[j:j+n]) != largest(b[j:j+n]) {
-				changed++
-			}
-		}
+// changes is the share of rows whose largest element is another one. ok is false if rows have one element.
+func (d *difference) changes() (share float64, ok bool) {
+	switch {
+	case d.single:
+		return 1, false
+	case d.unlike:
+		return 1, true
 	}
-	return float64(changed) / float64(max(rows, 1)), rows > 0
+	return float64(d.changed) / float64(max(d.rows, 1)), d.rows > 0
 }
 
 // largest returns the position of the largest element, -1 if that is NaN.

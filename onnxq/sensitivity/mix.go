@@ -12,9 +12,7 @@ import (
 
 	"github.com/dustin/go-humanize/english"
 
-	"onnxquant/internal/run/execute"
 	"onnxquant/onnxq"
-	"onnxquant/onnxq/verify"
 )
 
 // A mix decides which parts of a model, such as activations, compute with codes: those that do little damage.
@@ -174,10 +172,9 @@ const (
 // order returns blocks of parts by the damage that each does alone, a part on average, the worst first. The worst block
 // is divided again and again, so that few runs find the worst parts.
 func (x *mix) order(ctx context.Context, m *measure) ([]block, error) {
-	n, measured := min(m.few, len(x.weighed.inputs)), 0
-	some := samples{inputs: x.weighed.inputs[:n], want: x.weighed.want[:n]}
-	if n = min(shortChain, len(x.chain.inputs)); n > 0 {
-		some = samples{x.chain.inputs[:n], x.chain.want[:n], true}
+	some, measured := x.weighed.first(m.few), 0
+	if len(x.chain.list) > 0 {
+		some = x.chain.first(shortChain)
 	}
 	var blocks []block
 	add := func(parts []int) error {
@@ -321,27 +318,9 @@ func (s *Sensitivity) lossOf(ctx context.Context, path string) (x onnxq.OutputLo
 		return x, err
 	}
 	defer session.Close()
-	got, err := s.runs(ctx, session, s.others)
-	if err != nil {
+	if x, err = s.lossOn(ctx, session, s.others); err != nil || len(s.chain.list) == 0 {
 		return x, err
 	}
-	x = s.lossOfRuns(s.others, got)
-	if len(s.chain.inputs) == 0 {
-		return x, nil
-	}
-	if got, err = s.runs(ctx, session, s.chain); err != nil {
-		return x, err
-	}
-	return worse(x, s.lossOfRuns(s.chain, got)), nil
-}
-
-// lossOfRuns compares the outputs of runs, and judges them.
-func (s *Sensitivity) lossOfRuns(x samples, got [][]*execute.Tensor) onnxq.OutputLoss {
-	var states []string
-	for _, pair := range s.states {
-		states = append(states, pair.Output)
-	}
-	loss := s.loss(x.want, got)
-	loss.Poor = verify.WhyPoor(x.want, got, states)
-	return loss
+	chain, err := s.lossOn(ctx, session, s.chain)
+	return worse(x, chain), err
 }

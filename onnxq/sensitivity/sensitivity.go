@@ -48,9 +48,6 @@ import (
 // DefaultSamples is the number of samples: few are enough to compare formats.
 const DefaultSamples = 16
 
-// maxKept bounds the outputs of the float model that are kept.
-const maxKept = 512 << 20
-
 // Sensitivity is a float model with samples and its outputs for them.
 type Sensitivity struct {
 	path    string // of the model, or of a copy
@@ -64,6 +61,7 @@ type Sensitivity struct {
 	failed  error // of a model that the runtime could not run
 	states  []synth.Pair
 	journal *journal
+	store   store   // of all samples
 	chain   samples // with states that are carried, see link
 
 	warnings []string // see samples.Samples.Warnings
@@ -72,16 +70,6 @@ type Sensitivity struct {
 	taken    time.Duration // to run the float model on the samples that weigh
 	done     int
 	total    int
-}
-
-// samples are inputs of a model, and the outputs of the float model for each.
-type samples struct {
-	inputs, want [][]*execute.Tensor
-	carried      bool // each run reads the states that the run before made
-}
-
-func (s *samples) add(inputs, want []*execute.Tensor) {
-	s.inputs, s.want = append(s.inputs, inputs), append(s.want, want)
 }
 
 // output is an output that is compared.
@@ -146,6 +134,7 @@ func (s *Sensitivity) Close() {
 	if s.folder != "" {
 		os.RemoveAll(s.folder)
 	}
+	s.store.close()
 }
 
 // open opens the model with its weights as inputs that runs may replace.
@@ -223,7 +212,10 @@ func (s *Sensitivity) run(data *calibrate.Data) error {
 	if s.warnings, err = data.Warnings(); err != nil {
 		return err
 	}
-	kept, start := 0, time.Now()
+	start, most, itself := time.Now(), int64(maxKept), s.damages()
+	if s.all {
+		most = maxOnDisk
+	}
 	for inputs, err := range data.Samples().All() {
 		if err != nil {
 			return err
@@ -232,23 +224,25 @@ func (s *Sensitivity) run(data *calibrate.Data) error {
 		if err != nil {
 			return err
 		}
-		for _, t := range slices.Concat(inputs, want) {
-			kept += len(t.Data)
+		one, err := s.store.add(inputs, want)
+		if err != nil {
+			return err
 		}
-		if kept > maxKept && len(s.weighed.inputs) > 0 {
+		if s.store.bytes > most && len(s.weighed.list) > 0 {
 			break // fewer samples do
 		}
-		if len(s.weighed.inputs) < s.opts.Samples {
-			s.weighed.add(inputs, want)
+		if len(s.weighed.list) < s.opts.Samples {
+			s.weighed.list = append(s.weighed.list, one)
 			s.taken = time.Since(start)
 		} else {
-			s.others.add(inputs, want)
+			s.others.list = append(s.others.list, one)
 		}
+		itself.add(want, want)
 	}
-	if len(s.others.inputs) == 0 {
+	if len(s.others.list) == 0 {
 		s.others = s.weighed
 	}
-	if s.damage(s.weighed.want, s.weighed.want)+s.damage(s.others.want, s.others.want) != 0 {
+	if itself.total() != 0 {
 		return errors.New("the outputs of the float model are NaN or infinite")
 	}
 	return nil
@@ -277,7 +271,7 @@ func (s *Sensitivity) Of(ctx context.Context, m *onnxq.Model, opts onnxq.Options
 	defer f.Close()
 	results := make([]float64, len(weights))
 	for i, name := range weights {
-		if results[i], err = s.damageOf(f, name); err != nil {
+		if results[i], err = s.damageOf(ctx, f, name); err != nil {
 			return nil, fmt.Errorf("weight %s: %w", msg.Quote(name), err)
 		}
 		if s.done++; s.opts.Progress != nil {
@@ -300,13 +294,7 @@ func (s *Sensitivity) Together(ctx context.Context, m *onnxq.Model, opts onnxq.O
 		return 0, err
 	}
 	defer session.Close()
-	got := make([][]*execute.Tensor, len(s.others.inputs))
-	for i, inputs := range s.others.inputs {
-		if got[i], err = session.Run(inputs, s.names()...); err != nil {
-			return 0, err
-		}
-	}
-	return s.damage(s.others.want, got), nil
+	return s.damageOn(ctx, session, s.others)
 }
 
 // decode writes a model with its weights as they are when they are quantized and decoded.
@@ -335,7 +323,7 @@ func decode(ctx context.Context, m *onnxq.Model, opts onnxq.Options) (path strin
 }
 
 // Samples returns the number of samples, and the time that the float model took for all of them.
-func (s *Sensitivity) Samples() (n int, taken time.Duration) { return len(s.weighed.inputs), s.taken }
+func (s *Sensitivity) Samples() (n int, taken time.Duration) { return len(s.weighed.list), s.taken }
 
 // Warnings lists problems of the samples that make the result misleading, one sentence each.
 func (s *Sensitivity) Warnings() []string { return s.warnings }
@@ -344,7 +332,7 @@ func (s *Sensitivity) Warnings() []string { return s.warnings }
 func (s *Sensitivity) Expect(n int) { s.total = max(n, 1) }
 
 // damageOf runs the model with one weight of another file.
-func (s *Sensitivity) damageOf(f *modelfile.Model, name string) (float64, error) {
+func (s *Sensitivity) damageOf(ctx context.Context, f *modelfile.Model, name string) (float64, error) {
 	t, own := initializer(f, name), initializer(s.model, name)
 	if t == nil || own == nil || t.GetDataType() != own.GetDataType() || !slices.Equal(t.Dims, own.Dims) {
 		return math.NaN(), nil
@@ -357,13 +345,7 @@ func (s *Sensitivity) damageOf(f *modelfile.Model, name string) (float64, error)
 	if n, err := p.ReadAt(w.Data, 0); n < len(w.Data) {
 		return 0, err
 	}
-	got := make([][]*execute.Tensor, len(s.weighed.inputs))
-	for i, inputs := range s.weighed.inputs {
-		if got[i], err = s.session.Run(append(slices.Clone(inputs), w), s.names()...); err != nil {
-			return 0, err
-		}
-	}
-	return s.damage(s.weighed.want, got), nil
+	return s.damageOn(ctx, s.session, s.weighed, w)
 }
 
 func initializer(m *modelfile.Model, name string) *onnxpb.TensorProto {

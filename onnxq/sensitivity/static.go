@@ -32,7 +32,7 @@ type StaticFit struct {
 // Static finds how the model at path gets static activations: the ranges of the activations, by running it on
 // samples, and which activations stay in float. Those do the most damage; the others hold the limits, or without
 // limits DefaultLimit. If nothing holds them, the error wraps ErrLimit, unless o.AllowFallback is set. o are the options of the conversion. A quarter of the samples is held out: damage is measured
-// there. Samples and outputs stay in memory, up to 512 MiB. With o.Algorithm GPTQ or Best, data find codes of weights, too, in a
+// there. Samples and outputs above 64 MiB are in temporary files, 4 GiB at most. With o.Algorithm GPTQ or Best, data find codes of weights, too, in a
 // temporary file: the caller closes the fit when it needs the options no more.
 func Static(ctx context.Context, path string, o onnxq.Options, opts calibrate.Options, limits Limits) (*StaticFit, error) {
 	f, _, err := fitStatic(ctx, path, o, opts, limits, "")

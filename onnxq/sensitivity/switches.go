@@ -301,11 +301,7 @@ type trials struct {
 
 // damage runs samples.
 func (t *trials) damage(ctx context.Context, x samples, on func(i int) bool) (float64, error) {
-	got, err := t.s.runs(ctx, t.session, x, t.board.inputs(on)...)
-	if err != nil {
-		return 0, err
-	}
-	return t.s.damage(x.want, got), nil
+	return t.s.damageOn(ctx, t.session, x, t.board.inputs(on)...)
 }
 
 // trialsOf opens a model x with switches for groups.

@@ -177,9 +177,3 @@ func divergence(p, q []float64) (kl float64) {
 	}
 	return max(kl, 0)
 }
-
-// Distributions compares output i of the runs b with that of the runs a, as Output.Distribution does. It returns
-// nil if the output has no distributions. Only packages of this module can use the types.
-func Distributions(a, b [][]*execute.Tensor, i int) *Distribution {
-	return compareDistributions(a, b, i, false)
-}

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"encoding/binary"
 	"math"
 	"testing"
 
@@ -112,5 +113,43 @@ func TestVarying(t *testing.T) {
 	}
 	if got := varyingSQNR(a, a, 0); got != 999 {
 		t.Errorf("exact: %.2f dB", got)
+	}
+}
+
+// Rows find the means that all runs together have, whatever kind of distribution the output is.
+func TestRows(t *testing.T) {
+	floats := func(name string, dims []int64, x ...float32) *execute.Tensor {
+		out := &execute.Tensor{Name: name, DType: dtype.Float32, Dims: dims}
+		for _, v := range x {
+			out.Data = binary.LittleEndian.AppendUint32(out.Data, math.Float32bits(v))
+		}
+		return out
+	}
+	two, one := []int64{1, 2}, []int64{2}
+	for _, c := range []struct {
+		name string
+		a, b [][]float32
+		dims []int64
+	}{
+		{"p", [][]float32{{0.25, 0.75}, {0.5, 0.5}}, [][]float32{{0.75, 0.25}, {0.4, 0.6}}, two},
+		{"p", [][]float32{{0.25, 0.75}, {0.5, 0.25}}, [][]float32{{0.75, 0.25}, {0.4, 0.6}}, two},
+		{"p", [][]float32{{0.25, 0.75}, {5, 7}}, [][]float32{{0.75, 0.25}, {0.4, 0.6}}, two},
+		{"logits", [][]float32{{0.25, 0.75}, {5, 7}}, [][]float32{{0.75, 0.25}, {4, 6}}, two},
+		{"log", [][]float32{{-0.6931, -0.6931}}, [][]float32{{-0.5, -1}}, two},
+		{"yes", [][]float32{{0.1, 0.9}, {0.3, 0.2}}, [][]float32{{0.2, 0.8}, {0.6, 0.1}}, one},
+		{"p", [][]float32{{0.25, 0.75}}, [][]float32{{float32(math.NaN()), 0.25}}, two},
+	} {
+		var a, b [][]*execute.Tensor
+		var r Rows
+		for i := range c.a {
+			x, y := floats(c.name, c.dims, c.a[i]...), floats(c.name, c.dims, c.b[i]...)
+			a, b = append(a, []*execute.Tensor{x}), append(b, []*execute.Tensor{y})
+			r.Add(x, y)
+		}
+		d := compareDistributions(a, b, 0, false)
+		kl, top1, ok := r.Means()
+		if ok != (d != nil) || ok && (kl != d.KLDivergence.Mean || top1 != d.Top1) {
+			t.Errorf("%s %v: %g, %g, %v, want %+v", c.name, c.a, kl, top1, ok, d)
+		}
 	}
 }
