@@ -74,6 +74,9 @@ func (x *mix) find(ctx context.Context, all onnxq.OutputLoss) error {
 	if x.settle(l.all); l.met {
 		return nil
 	}
+	if l.all.Damage == math.MaxFloat64 && l.weights.Damage == math.MaxFloat64 && x.failed != nil {
+		return x.failed
+	}
 	m, err := x.trials(ctx)
 	if err != nil {
 		return err
@@ -104,6 +107,9 @@ func (x *mix) settle(loss onnxq.OutputLoss) {
 }
 
 func (x *mix) holds(loss onnxq.OutputLoss) bool {
+	if loss.Damage == math.MaxFloat64 { // the output did not run
+		return false
+	}
 	if x.limits.given() {
 		return x.limits.hold(loss)
 	}
