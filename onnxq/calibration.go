@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"time"
 
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/convert"
@@ -40,6 +42,54 @@ type Differentiable interface {
 	// Gradients opens the float model at path, for gradients of its outputs by some stored tensors. The error
 	// wraps ErrNoGradients if there are none, for instance those of an operator.
 	Gradients(ctx context.Context, path string, tensors []string, heldOut func(sample int) bool) (Gradients, error)
+}
+
+// Measurable is a Calibration that can measure a run of a model. Plan.MeasureCalibration needs it.
+type Measurable interface {
+	Calibration
+	// Measure runs the model at path on a sample, and returns the named values.
+	Measure(ctx context.Context, path string, values []string) (Measured, error)
+}
+
+// Measured is what a run of a model on a sample took.
+type Measured struct {
+	Open, Run time.Duration // Run: if all processors are free
+	Memory    int64         // peak in bytes; 0: unknown
+	Apart     bool          // the memory is that of a process of its own
+	Values    []Value       // that were asked for
+}
+
+// MeasureCalibration runs the float model on a sample or two. CalibrationCost then has what calibration takes with all runs
+// of the model. It does nothing if no weight is calibrated, or if Options.Calibration is not Measurable. CalibrationCost
+// stays as it is if the model cannot be run: to convert it will fail.
+func (p *Plan) MeasureCalibration(ctx context.Context) {
+	m, ok := p.opts.Calibration.(activations)
+	if p.CalibrationCost == nil || !ok {
+		return
+	}
+	measurable, ok := m.Calibration.(Measurable)
+	if !ok {
+		return
+	}
+	cost, err := p.plan.MeasuredCost(func(path string, values []string) (layerfit.Measured, error) {
+		m, err := measurable.Measure(ctx, path, values)
+		found := layerfit.Measured{Open: m.Open, Run: m.Run, Memory: m.Memory, Apart: m.Apart, Values: map[string]operands.Value{}}
+		for i, v := range m.Values {
+			found.Values[values[i]] = operands.Value(v)
+		}
+		return found, err
+	})
+	if err == nil && cost != nil {
+		p.CalibrationCost = costOf(cost)
+	}
+}
+
+// costOf converts a cost for the caller.
+func costOf(c *layerfit.Cost) *CalibrationCost {
+	if c == nil {
+		return nil
+	}
+	return &CalibrationCost{c.Groups, int(math.Ceil(c.Runs)), c.Memory, c.Disk, c.Time.Seconds(), c.Measured}
 }
 
 // DefaultTune is a good number for Options.Tune.

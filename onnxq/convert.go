@@ -105,6 +105,9 @@ func (o Output) warnings() ([]string, error) {
 func (o Output) report(done *convert.Result) *Report {
 	carried := describe(done.Plan, o.Plan.opts)
 	carried.Warnings, carried.input = slices.Concat(done.Plan.Warnings, done.Warnings), o.Plan.input
+	if carried.CalibrationCost != nil {
+		carried.CalibrationCost = o.Plan.CalibrationCost
+	}
 	carried.Activations, carried.Dynamic, carried.Levels = o.Plan.Activations, o.Plan.Dynamic, o.Plan.Levels
 	r := &Report{Plan: carried, Tensors: []TensorReport{}, Verified: done.Verified, Output: o.Path}
 	if c := done.Calibration; c != nil {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"iter"
 	"maps"
-	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -76,13 +75,14 @@ type Fallback struct {
 // String says how many weights get what, and why.
 func (f Fallback) String() string { return f.text }
 
-// CalibrationCost estimates what calibration takes, without running the models.
+// CalibrationCost estimates what calibration takes. MeasureCalibration makes it include the runs of the model.
 type CalibrationCost struct {
-	Groups  int     `json:"groups"`  // groups of layers that are calibrated at once
-	Runs    int     `json:"runs"`    // runs of the whole model on all samples, which parts of it add up to
-	Memory  int64   `json:"memory"`  // peak in bytes
-	Disk    int64   `json:"disk"`    // largest size in bytes of temporary files beside the output, without values between parts of the model
-	Seconds float64 `json:"seconds"` // rough estimate, without the runs
+	Groups   int     `json:"groups"`   // groups of layers that are calibrated at once
+	Runs     int     `json:"runs"`     // runs of the whole model on all samples, which parts of it add up to
+	Memory   int64   `json:"memory"`   // peak in bytes of all processes
+	Disk     int64   `json:"disk"`     // largest size in bytes of temporary files beside the output
+	Seconds  float64 `json:"seconds"`  // if all processors are free
+	Measured bool    `json:"measured"` // false: without the runs of the model, their memory and the values between its parts
 }
 
 // Folded counts what Options.Fold took away.
@@ -222,9 +222,7 @@ func describe(p *convert.Plan, opts convert.Options) *Plan {
 			d.HalfPrecision.Kept = append(d.HalfPrecision.Kept, FloatNode{k.Node, k.Operator, k.Reason})
 		}
 	}
-	if c := p.CalibrationCost(); c != nil {
-		d.CalibrationCost = &CalibrationCost{c.Groups, int(math.Ceil(c.Runs)), c.Memory, c.Disk + 3*p.InBytes(), c.Time.Seconds()}
-	}
+	d.CalibrationCost = costOf(p.CalibrationCost())
 	d.Decoded, d.Caches = decodedOf(p), p.Caches()
 	var bytes, elements int64 // of quantized tensors
 	for _, t := range describeTensors(p) {

@@ -182,6 +182,18 @@ func (f *calibFlags) open(ctx context.Context, p *onnxq.Plan) error {
 	return f.data.Open(ctx)
 }
 
+// measure lets a plan say what calibration takes, unless a model would make its samples for that.
+func (f *calibFlags) measure(ctx context.Context, p *onnxq.Plan) error {
+	if slices.Contains(f.paths, calibrate.Self) {
+		return nil
+	}
+	err := f.open(ctx, p)
+	if err == nil {
+		p.MeasureCalibration(ctx)
+	}
+	return err
+}
+
 // warn prints warnings about misleading data, before the calibration.
 func (f *calibFlags) warn(c *cli.Console) (err error) {
 	if f.data != nil {

@@ -239,7 +239,7 @@ func (f *convertFlags) ofModel(ctx context.Context, c *cli.Console, fs *pflag.Fl
 	}
 	f.opts.CacheScales = scales
 	if f.dryRun {
-		return f.plan(c, in, out)
+		return f.plan(ctx, c, in, out)
 	}
 	if err := checkPage(f.page); err != nil {
 		return err
@@ -307,12 +307,15 @@ func (f *convertFlags) check() error {
 }
 
 // plan prints the plan.
-func (f *convertFlags) plan(c *cli.Console, in, out string) error {
+func (f *convertFlags) plan(ctx context.Context, c *cli.Console, in, out string) error {
 	m, p, err := f.open(c, in)
 	if err != nil {
 		return err
 	}
 	defer m.Close()
+	if err := f.calibFlags.measure(ctx, p); err != nil {
+		return err
+	}
 	if out != "" {
 		if p.OutBytes, err = p.OutputSize(out); err != nil {
 			return err
@@ -363,8 +366,11 @@ func (f *convertFlags) convert(ctx context.Context, c *cli.Console, start time.T
 	if err := f.calibFlags.warn(c); err != nil {
 		return err
 	}
+	if !f.quiet || f.json {
+		p.MeasureCalibration(ctx)
+	}
 	if !f.quiet {
-		cli.PrintFacts(c.Stderr, slices.Concat(cli.Facts(f.fit.Summary()), f.impliedFacts(), summary.Cost(p.CalibrationCost, false)))
+		cli.PrintFacts(c.Stderr, slices.Concat(cli.Facts(f.fit.Summary()), f.impliedFacts(), summary.Cost(p.CalibrationCost)))
 		f.warnSlow(c)
 	}
 	bar.Begin()

@@ -319,18 +319,44 @@ func (p *Plan) calibratedBy(a spec.Algorithm) (n int) {
 	return n
 }
 
-// CalibrationCost estimates what calibration takes. It returns nil if no weight is calibrated.
-func (p *Plan) CalibrationCost() *layerfit.Cost {
+// CalibrationCost estimates what calibration takes, without the runs of the model. It returns nil if no weight is
+// calibrated.
+func (p *Plan) CalibrationCost() *layerfit.Cost { return p.costWith(nil) }
+
+// MeasuredCost is CalibrationCost with the runs of the model. measure runs the model at path on a sample.
+func (p *Plan) MeasuredCost(measure func(path string, values []string) (layerfit.Measured, error)) (*layerfit.Cost, error) {
+	path := p.graph.File.Path()
+	if path == "" {
+		path = p.input.File.Path()
+	}
+	if !p.calibrates() || path == "" {
+		return nil, nil
+	}
+	layers, o := p.layers(), p.calibration()
+	o.Cut = p.cutter(layers)
+	var there []string // values of the file; layers in functions and branches have others
+	for _, n := range p.input.File.Proto.GetGraph().GetNode() {
+		there = append(there, n.GetOutput()...)
+	}
+	m, err := measure(path, slices.DeleteFunc(layerfit.Observed(fitted(layers), o), func(name string) bool { return !slices.Contains(there, name) }))
+	if err != nil {
+		return nil, err
+	}
+	return p.costWith(&m), nil
+}
+
+func (p *Plan) costWith(m *layerfit.Measured) *layerfit.Cost {
 	if !p.calibrates() {
 		return nil
 	}
 	layers, o := p.layers(), p.calibration()
 	o.Cut = p.cutter(layers)
-	cost := layerfit.Estimate(fitted(layers), o)
+	of := layerfit.Inputs{Activations: p.opts.Calibration, Model: p.InBytes(), Measured: m}
+	cost := layerfit.Estimate(fitted(layers), of, o)
 	if o.Algorithm == spec.AWQ {
 		_, layers := p.balance()
 		o.Cut = p.cutter(layers)
-		cost.Add(layerfit.EstimateChannels(fitted(layers), o))
+		cost.Add(layerfit.EstimateChannels(fitted(layers), of, o))
 	}
 	return &cost
 }

@@ -5,25 +5,21 @@ import (
 	"time"
 
 	"onnxquant/internal/linalg"
+	"onnxquant/internal/operands"
 	"onnxquant/internal/quantize"
 	"onnxquant/internal/secondorder"
 	"onnxquant/spec"
 )
 
-// Cost is the cost of Run, without that of the process that runs the models.
+// Cost is the cost of Run.
 type Cost struct {
-	Groups int           // of layers
-	Runs   float64       // on all samples: how often the whole model could run instead of the parts that do
-	Memory int64         // bytes at once
-	Disk   int64         // bytes of codes in temporary files, without parts of the model
-	Time   time.Duration // roughly
+	Groups   int           // of layers
+	Runs     float64       // on all samples: how often the whole model could run instead of the parts that do
+	Memory   int64         // bytes at once, of all processes
+	Disk     int64         // bytes of temporary files at once
+	Time     time.Duration // roughly, if all processors are free
+	Measured bool          // false: without the runs of models, their memory and the values between parts
 }
-
-// share is the share of the rate of products of large matrices that the search for codes reaches, with all other work.
-const share = 0.6
-
-// perSecond is the number of products that a worker adds up in a second. It is measured once.
-var perSecond = sync.OnceValue(func() float64 { return share * linalg.Rate() })
 
 // Add adds the cost of another job that runs before or after.
 func (c *Cost) Add(o Cost) {
@@ -31,13 +27,67 @@ func (c *Cost) Add(o Cost) {
 	c.Memory, c.Disk = max(c.Memory, o.Memory), max(c.Disk, o.Disk)
 }
 
-// Estimate returns the cost of Run.
-func Estimate(layers []Layer, o Options) Cost {
+// Inputs are what Estimate is given beside layers and options.
+type Inputs struct {
+	Activations           // asked for the number of samples, if there is Measured
+	Model       int64     // bytes of the float model
+	Measured    *Measured // may be nil
+}
+
+// Measured is what a run of the float model on one sample took.
+type Measured struct {
+	Open, Run time.Duration
+	Memory    int64 // peak in bytes
+	Apart     bool  // each model that runs has a process of its own, with this memory
+	Values    map[string]operands.Value
+}
+
+// Observed lists the values that Estimate looks for in Measured: inputs of layers, and values that cross cuts.
+func Observed(layers []Layer, o Options) (all []string) {
 	c := newCalibration(layers, nil, o)
-	cost := c.cost(c.passes)
-	if cost.Groups > 0 {
-		cost.Runs += checkedModels / float64(heldOutEvery)
+	var found names
+	groups := c.groups()
+	for _, group := range groups {
+		for _, in := range group {
+			for _, p := range layers[in.layers[0]].Products {
+				found.add(p.Input, p.Initial)
+			}
+		}
 	}
+	for _, cut := range c.newFrontier(groups).cuts {
+		found.add(cut.values...)
+	}
+	return found
+}
+
+// What the parts of a calibration reach of the rate of products of large matrices, and what an element takes beside them, in
+// products. All are measured: BenchmarkLayer of package secondorder, and profiles of calibrations.
+const (
+	sumsShare   = 0.9  // of the rate, for sums over inputs
+	factorShare = 0.4  // for factors
+	share       = 0.6  // for codes
+	perWeight   = 260  // codes of mse of a weight
+	gridWeight  = 6000 // first scales of best
+	perInput    = 100  // to look at an input of a layer
+	perPatch    = 500  // to copy an element of a patch of a convolution
+	perByte     = 30   // to write a byte of a model, and to read it
+)
+
+// session is how long it takes to start a process that runs a small part of a model.
+const session = 150 * time.Millisecond
+
+// perSecond is the number of products that a worker adds up in a second. It is measured once.
+var perSecond = sync.OnceValue(linalg.Rate)
+
+// Estimate returns the cost of Run.
+func Estimate(layers []Layer, of Inputs, o Options) Cost {
+	c := newCalibration(layers, of.Activations, o)
+	cost := c.cost(of, c.passes)
+	if cost.Groups == 0 {
+		return cost
+	}
+	cost.Runs += checkedModels / float64(heldOutEvery)
+	var elements int64
 	for _, l := range layers {
 		w, bytes := l.Weight, int64(5) // of scales and zero points of a block
 		size := w.Elements()
@@ -45,18 +95,44 @@ func Estimate(layers []Layer, o Options) Cost {
 			bytes, size = int64(w.Encoding.Bytes), 4*size
 		}
 		cost.Disk += 2 * (size + bytes*w.Outer*w.Blocks()*w.Inner) // twice: the codes of mse are stored too
+		elements += w.Elements()
+	}
+	cost.Disk += 2 * of.Model // the float model, and one with codes
+	products := float64(elements)*perWeight + checkedModels*float64(of.Model)*perByte
+	cost.Time += c.duration(products)
+	if m := of.Measured; m != nil {
+		cost.Time += time.Duration(float64(m.Run)*checkedModels*float64(c.checkedSamples())) + checkedModels*m.Open
+		cost.Memory = max(cost.Memory, c.processes(m, 1, 1)+largest(m))
 	}
 	return cost
 }
 
 // EstimateChannels returns the cost of Channels.
-func EstimateChannels(layers []Layer, o Options) Cost {
+func EstimateChannels(layers []Layer, of Inputs, o Options) Cost {
 	o.Algorithm = spec.AWQ
-	return newCalibration(layers, nil, o).cost(allExponents)
+	return newCalibration(layers, of.Activations, o).cost(of, allExponents)
 }
 
+// duration is how long all workers take for a number of products.
+func (c *calibration) duration(products float64) time.Duration {
+	return time.Duration(products / perSecond() / float64(c.workers) * float64(time.Second))
+}
+
+// processes is the memory of n models that run side by side, of which a part is in memory.
+func (c *calibration) processes(m *Measured, n int, part float64) int64 {
+	if !m.Apart {
+		return m.Memory
+	}
+	return int64(n) * int64(min(float64(m.Memory), emptyProcess+float64(m.Memory)*part))
+}
+
+// emptyProcess is the memory of a process that runs a small part of a model.
+const emptyProcess = 45 << 20
+
 // cost adds up the cost of all groups. passes is how often a Hessian is multiplied by a weight.
-func (c *calibration) cost(passes func(*quantize.Weight) float64) (cost Cost) {
+func (c *calibration) cost(of Inputs, passes func(*quantize.Weight) float64) (cost Cost) {
+	m := of.Measured
+	cost.Measured = m != nil
 	var products float64
 	groups := c.groups()
 	sample := c.samples(groups)
@@ -67,21 +143,98 @@ func (c *calibration) cost(passes func(*quantize.Weight) float64) (cost Cost) {
 			k := c.layers[in.layers[0]].Weight.K
 			sums += c.bytes(in)
 			most = max(most, c.solving(k))
-			products += float64(int64(in.parts)*k*k*k) / 6
+			products += float64(int64(in.parts)*k*k*k) / 6 / factorShare
 			for _, i := range in.layers {
-				w := c.layers[i].Weight
-				products += float64(k*w.Elements()) * passes(w)
+				products += c.codes(c.layers[i].Weight, passes)
+			}
+			if m != nil {
+				products += c.sums(in, m) * float64(c.activations.Len())
 			}
 		}
-		cost.Memory = max(cost.Memory, sums+most)
+		memory := sums + most
+		if m != nil {
+			models := len(c.models())
+			memory += c.processes(m, models, sample[i]/float64(models)) + 2*largest(m)
+			cost.Time += time.Duration(models) * min(m.Open, session)
+		}
+		cost.Memory = max(cost.Memory, memory)
 	}
-	cost.Time = time.Duration(products / perSecond() / float64(c.workers) * float64(time.Second))
+	cost.Time += c.duration(products + cost.Runs*float64(of.Model)*perByte)
+	if m != nil {
+		cost.Time += time.Duration(cost.Runs * (float64(m.Run)*float64(c.activations.Len()) + float64(m.Open)))
+		cost.Disk = c.kept(groups, m)
+	}
 	return cost
+}
+
+// codes is the work for the codes of a weight, in products.
+func (c *calibration) codes(w *quantize.Weight, passes func(*quantize.Weight) float64) float64 {
+	each := float64(w.K)*passes(w)/share + perWeight
+	if c.Algorithm == spec.Best {
+		each += gridWeight
+	}
+	return float64(w.Elements()) * each
+}
+
+// sums is the work for the sums over the inputs of layers in one sample, in products.
+func (c *calibration) sums(in *inputs, m *Measured) (products float64) {
+	s := &sample{0, func(name string) operands.Value { return m.Values[name] }, func(name string) operands.Value { return m.Values[name] }}
+	k := int(c.layers[in.layers[0]].Weight.K)
+	for n, p := range c.layers[in.layers[0]].Products {
+		rows, err := c.rowsOf(p, k, in.parts, s)
+		if err != nil {
+			continue
+		}
+		each := float64(in.parts*k) * (float64(k)/2/sumsShare + perInput*float64(c.workers)) // one worker looks at inputs
+		if _, ok := p.Operation.(operands.Convolution); ok {
+			each += float64(in.parts*k) * perPatch * float64(c.workers)
+		}
+		for _, l := range in.layers {
+			if c.targets(c.layers[l]) && n < len(c.layers[l].Products) {
+				each += float64(c.layers[l].Weight.Elements()) / sumsShare
+			}
+		}
+		products += float64(rows.Len()) * each
+	}
+	return products
+}
+
+// kept is the size of the values that are kept between parts of models, at once.
+func (c *calibration) kept(groups [][]*inputs, m *Measured) (most int64) {
+	frontier := c.newFrontier(groups)
+	for i := range groups {
+		var now int64
+		for _, model := range c.models() {
+			from, to := frontier.ends(i, model)
+			for _, at := range []int{from, to} {
+				if at <= 0 || at >= len(frontier.cuts) || !frontier.cuts[at].useful() {
+					continue
+				}
+				for _, name := range frontier.cuts[at].values {
+					now += 4 * int64(len(m.Values[name].Data)) * int64(c.activations.Len())
+				}
+			}
+		}
+		most = max(most, now)
+	}
+	return most
+}
+
+// largest is the size of the values of a sample.
+func largest(m *Measured) (bytes int64) {
+	for _, v := range m.Values {
+		bytes += 4 * int64(len(v.Data))
+	}
+	return bytes
 }
 
 // solving is the memory for finding codes once sums are known: the factor, and panels.
 func (c *calibration) solving(k int64) int64 {
-	return int64(c.workers) * c.panelWidth(k) * k * perElement
+	bytes := int64(c.workers) * c.panelWidth(k) * k * perElement
+	if c.Algorithm == spec.Best && c.copies(k) {
+		bytes += 4 * k * k
+	}
+	return bytes
 }
 
 // passes is how often the Hessian is multiplied by a weight.

@@ -1,8 +1,10 @@
 package layerfit
 
 import (
+	"math"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"onnxquant/int4"
 	"onnxquant/internal/operands"
@@ -71,7 +73,7 @@ func TestGroupsFitMemory(t *testing.T) {
 	var last Cost
 	for _, memory := range []int64{64 << 20, 16 << 20, 8 << 20} {
 		for _, best := range []bool{false, true} {
-			c := Estimate(layers, Options{Algorithm: algorithmOf(best), Memory: memory, Threads: 2})
+			c := Estimate(layers, Inputs{}, Options{Algorithm: algorithmOf(best), Memory: memory, Threads: 2})
 			if c.Memory > memory || c.Groups == 0 || c.Time <= 0 {
 				t.Errorf("%d MiB, best %v: %+v", memory>>20, best, c)
 			}
@@ -83,7 +85,79 @@ func TestGroupsFitMemory(t *testing.T) {
 			}
 		}
 	}
-	if c := Estimate(nil, Options{Memory: 1 << 20}); c != (Cost{}) {
+	if c := Estimate(nil, Inputs{}, Options{Memory: 1 << 20}); c != (Cost{}) {
 		t.Errorf("no layers: %+v", c)
+	}
+}
+
+// counted are Activations of which only the number of samples is asked for.
+type counted struct {
+	Activations
+	n int
+}
+
+func (c counted) Len() int { return c.n }
+
+// The parts of an estimate are those of the values that a run of the model had.
+func TestPartsOfEstimate(t *testing.T) {
+	const k, n, samples, rows = 64, 96, 20, 50
+	layers := []Layer{layer(k, n, "a"), layer(k, n, "a"), layer(k, n, "b")}
+	value := func(rows int) operands.Value {
+		return operands.Value{Dims: []int64{int64(rows), k}, Data: make([]float32, rows*k)}
+	}
+	values := map[string]operands.Value{"a": value(rows), "b": value(2 * rows), "cut": value(rows)}
+	m := &Measured{Run: time.Second, Open: time.Minute, Memory: 1 << 30, Apart: true, Values: values}
+	cut := func(of []int) ([]string, bool) { return []string{"cut"}, true }
+	for _, c := range []struct {
+		algorithm spec.Algorithm
+		rowsOf    float64 // products of a row of "a": half of H, and the targets of two layers
+		kept      int64   // values of all samples: between two groups of two models, or of one
+		processes int     // while groups are calibrated
+	}{
+		{spec.GPTQ, k * k / 2, 0, 1},
+		{spec.Best, k*k/2 + 2*k*n, 2 * 4 * samples * rows * k, 2},
+	} {
+		o := Options{Algorithm: c.algorithm, Memory: 1 << 30, Threads: 2, Cut: cut}
+		all := newCalibration(layers, counted{n: samples}, o)
+		groups := all.groups()
+		looking := float64(k * perInput * all.workers)
+		if got, want := all.sums(groups[0][0], m), rows*(c.rowsOf/sumsShare+looking); math.Abs(got-want) > 1e-6*want {
+			t.Errorf("%s: sums take %v products, want %v", c.algorithm, got, want)
+		}
+		if got := all.kept(groups, m); got != c.kept {
+			t.Errorf("%s: %d bytes between parts, want %d", c.algorithm, got, c.kept)
+		}
+		if n := len(all.models()); n != c.processes {
+			t.Errorf("%s: %d models side by side, want %d", c.algorithm, n, c.processes)
+		}
+		without, with := Estimate(layers, Inputs{Model: 1 << 10}, o), Estimate(layers, Inputs{counted{n: samples}, 1 << 10, m}, o)
+		runs := time.Duration(with.Runs*samples) * m.Run
+		if more := with.Time - without.Time; more < runs || more > runs+10*m.Open {
+			t.Errorf("%s: the runs take %v more, want %v and the time to open models", c.algorithm, more, runs)
+		}
+		if with.Memory < 1<<30 || with.Memory > 2<<30 || without.Memory > 1<<30 || with.Disk != without.Disk+c.kept || !with.Measured || without.Measured {
+			t.Errorf("%s: %+v, without the runs %+v", c.algorithm, with, without)
+		}
+	}
+}
+
+// A part of a model takes a part of its memory; what runs in this process has its own.
+func TestMemoryOfProcesses(t *testing.T) {
+	const all = 1 << 30
+	for _, c := range []struct {
+		apart  bool
+		models int
+		part   float64
+		want   int64
+	}{
+		{false, 3, 1, all},
+		{true, 3, 1, 3 * all},
+		{true, 2, 0, 2 * emptyProcess},
+		{true, 2, 0.5, 2 * (emptyProcess + all/2)},
+	} {
+		got := new(calibration).processes(&Measured{Memory: all, Apart: c.apart}, c.models, c.part)
+		if got != c.want {
+			t.Errorf("%+v: %d", c, got)
+		}
 	}
 }

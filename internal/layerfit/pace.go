@@ -70,7 +70,7 @@ func (c *calibration) work(groups [][]*inputs, passes func(*quantize.Weight) flo
 		}
 		c.pace.running.all += sample[i] * float64(c.activations.Len())
 	}
-	c.pace.fitting.each = time.Duration(float64(time.Second) / perSecond() / float64(c.workers))
+	c.pace.fitting.each = c.duration(1 / share)
 	return sample
 }
 

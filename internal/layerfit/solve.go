@@ -36,6 +36,8 @@ func newSolver(ctx context.Context, c *calibration, m *moments) (*solver, error)
 	}
 	switch {
 	case err != nil:
+	case c.Algorithm == spec.Best && c.copies(int64(m.k)):
+		s.h, s.factor, err = secondorder.Beside(ctx, c.workers, h, m.k, secondorder.SlightDamping)
 	case c.Algorithm == spec.Best:
 		s.h, s.factor, err = secondorder.Split(ctx, c.workers, h, m.k, secondorder.SlightDamping)
 	case c.Algorithm == spec.AWQ:
@@ -56,6 +58,9 @@ func newSolver(ctx context.Context, c *calibration, m *moments) (*solver, error)
 	s.known = s.why == ""
 	return s, nil
 }
+
+// copies reports whether there is memory for a Hessian and its factor in two arrays. The codes are the same.
+func (c *calibration) copies(k int64) bool { return 4*k*k <= c.Memory/4 }
 
 // sums are squared errors, and squares, of outputs on the rows that are held out.
 type sums struct {

@@ -6,13 +6,19 @@ import "onnxquant/internal/buffer"
 // of another matrix.
 type Symmetric struct {
 	above    Matrix
+	below    bool // the array has the elements below the diagonal, and on it, too
 	Diagonal []float32
 }
 
 // SymmetricOf returns the matrix with this diagonal and the elements above the diagonal of data, which has as many rows
 // and columns.
 func SymmetricOf(data, diagonal []float32) Symmetric {
-	return Symmetric{Of(data, len(diagonal), len(diagonal)), diagonal}
+	return Symmetric{Of(data, len(diagonal), len(diagonal)), false, diagonal}
+}
+
+// WholeSymmetric is SymmetricOf for an array with all elements. Its parts need no copies.
+func WholeSymmetric(data, diagonal []float32) Symmetric {
+	return Symmetric{Of(data, len(diagonal), len(diagonal)), true, diagonal}
 }
 
 // Rows is the number of rows, and of columns.
@@ -24,7 +30,7 @@ func (s Symmetric) Right(i int) []float32 { return s.above.row(i)[i+1:] }
 // Part returns the part that begins at (i, j): a view, or a copy in x if it touches the diagonal.
 func (s Symmetric) Part(x *[]float32, i, j, rows, columns int) Matrix {
 	switch {
-	case j >= i+rows:
+	case s.below || j >= i+rows:
 		return s.above.Part(i, j, rows, columns)
 	case i >= j+columns:
 		return s.above.Part(j, i, columns, rows).T()
@@ -34,10 +40,10 @@ func (s Symmetric) Part(x *[]float32, i, j, rows, columns int) Matrix {
 
 // Copy returns a copy, in x, of the part that begins at (i, j). Its rows are contiguous.
 func (s Symmetric) Copy(x *[]float32, i, j, rows, columns int) Matrix {
-	to := Of(buffer.Grow(x, int64(rows*columns)), rows, columns)
-	const side = 16 // squares of so many rows stay in the first cache
-	for r := 0; r < rows; r += side {
-		for c := 0; c < columns; c += side {
+	const side = 16 // squares of so many rows stay in the first cache, if rows are not a power of two apart
+	to := Matrix{buffer.Grow(x, int64(rows*(columns+side))), rows, columns, columns + side, 1}
+	for c := 0; c < columns; c += side {
+		for r := 0; r < rows; r += side {
 			part := to.Part(r, c, min(side, rows-r), min(side, columns-c))
 			switch {
 			case j+c >= i+r+part.Rows:

@@ -38,8 +38,14 @@ func NewFactor(ctx context.Context, workers int, h []float32, k int) (*Factor, e
 	return f, linalg.Cholesky(ctx, workers, f.l)
 }
 
-// Split moves the factor of a normalized Hessian into the lower triangle of its array. So both take the memory of one. The
-// Hessian that it returns has more, a share of the mean, added to its diagonal. The factor is that of NewFactor.
+// Beside is NewFactor for a normalized Hessian that is needed, too. It has more, a share of the mean, added to its diagonal.
+func Beside(ctx context.Context, workers int, h []float32, k int, more float32) (linalg.Symmetric, *Factor, error) {
+	f, err := NewFactor(ctx, workers, slices.Clone(h), k)
+	Damp(h, k, more)
+	return linalg.WholeSymmetric(h, diagonalOf(h, k)), f, err
+}
+
+// Split is Beside in half of the memory, and slower: it moves the factor into the lower triangle of the Hessian's array.
 func Split(ctx context.Context, workers int, h []float32, k int, more float32) (linalg.Symmetric, *Factor, error) {
 	diagonal := diagonalOf(h, k)
 	all := linalg.SymmetricOf(h, diagonal)

@@ -248,7 +248,11 @@ func TestSplit(t *testing.T) {
 		c.FitGrid(s, Importance(both.Diagonal))
 		other := c.copy(s)
 		new(Search).Refine(in, c, both, s)
-		new(Search).Refine(factor, other, linalg.SymmetricOf(damped, diagonalOf(damped, k)), s)
+		beside, apart, err := Beside(t.Context(), 2, slices.Clone(h), k, SlightDamping)
+		if err != nil {
+			t.Fatal(err)
+		}
+		new(Search).Refine(apart, other, beside, s)
 		if !slices.Equal(c.Codes, other.Codes) || !slices.Equal(c.Scales, other.Scales) {
 			t.Errorf("block %d: other codes", s.Block)
 		}

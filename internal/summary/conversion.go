@@ -27,7 +27,7 @@ func Plan(w io.Writer, p *onnxq.Plan, more []cli.Fact) {
 	}
 	cli.PrintTable(w, rows)
 	fmt.Fprintln(w)
-	cli.PrintFacts(w, slices.Concat(planFacts(p), more, Cost(p.CalibrationCost, true)))
+	cli.PrintFacts(w, slices.Concat(planFacts(p), more, Cost(p.CalibrationCost)))
 }
 
 // Tensors prints a table of the tensors, with the errors of the quantized ones.
@@ -220,17 +220,28 @@ func halfFacts(h *onnxq.HalfPrecision) []cli.Fact {
 	return append(facts, cli.Labelled("float32", texts)...)
 }
 
-// Cost says what calibration will take. The time is an estimate for a plan alone: progress tells what is left.
-func Cost(c *onnxq.CalibrationCost, planned bool) []cli.Fact {
+// Cost says what calibration will take.
+func Cost(c *onnxq.CalibrationCost) []cli.Fact {
 	if c == nil {
 		return nil
 	}
-	time := ""
-	if planned {
-		time = fmt.Sprintf("about %.0f s and the time of the runs; ", math.Ceil(c.Seconds))
+	what := fmt.Sprintf("codes of %s of layers, by %s of the model over the samples, in parts", english.Plural(c.Groups, "group", ""), english.Plural(c.Runs, "run", ""))
+	text := fmt.Sprintf("about %s, %s of memory and %s of disk: %s", aboutTime(c.Seconds), cli.ByteSize(c.Memory), cli.ByteSize(c.Disk), what)
+	if !c.Measured {
+		text = fmt.Sprintf("%s; about %s, %s of memory and %s of disk, without those of the runs", what, aboutTime(c.Seconds), cli.ByteSize(c.Memory), cli.ByteSize(c.Disk))
 	}
-	return []cli.Fact{{Label: "calibration", Text: fmt.Sprintf("codes of %s of layers, by %s of the model over the samples, in parts; %sup to %s of memory, without that of the runs, and %s of disk, without values between parts",
-		english.Plural(c.Groups, "group", ""), english.Plural(c.Runs, "run", ""), time, cli.ByteSize(c.Memory), cli.ByteSize(c.Disk))}}
+	return []cli.Fact{{Label: "calibration", Text: text}}
+}
+
+// aboutTime is an estimate in seconds, minutes or hours.
+func aboutTime(seconds float64) string {
+	switch minutes := seconds / 60; {
+	case minutes < 2:
+		return fmt.Sprintf("%.0f s", math.Ceil(seconds))
+	case minutes < 120:
+		return fmt.Sprintf("%.0f minutes", math.Ceil(minutes))
+	}
+	return fmt.Sprintf("%.0f hours", math.Ceil(seconds/3600))
 }
 
 // comparedOn names the samples by which the model's outputs were compared.

@@ -144,11 +144,7 @@ func (p *part) run(sample int, inputs []*execute.Tensor) ([]onnxq.Value, error) 
 	}
 	values := make([]onnxq.Value, len(p.Values))
 	for i, name := range p.Values {
-		t := find(known, name)
-		values[i].Dims = t.Dims
-		if t.IsFloat() {
-			values[i].Data = t.TakeFloat32s()
-		}
+		values[i] = valueOf(find(known, name))
 	}
 	return values, nil
 }

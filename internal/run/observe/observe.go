@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"time"
 
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/modelfile"
@@ -102,6 +103,16 @@ func (e *Engine) Open(ctx context.Context, path string, values ...string) (execu
 	}
 	s, err := e.ort.Open(ctx, path, values...)
 	return opened(ctx, s, err)
+}
+
+// Again runs an open model on inputs again, if ONNX Runtime runs it. It returns the time, if all processors are free, and the
+// most memory that its process has had. For the Go engine it returns the time of the run before.
+func Again(s execute.Session, inputs []*execute.Tensor, before time.Duration) (run time.Duration, memory int64, apart bool, err error) {
+	if s, ok := s.(*ort.Session); ok {
+		run, memory, err = s.Once(inputs)
+		return run, memory, true, err
+	}
+	return before, 0, false, nil
 }
 
 // opened returns no session beside an error: a nil *ort.Session is no nil execute.Session. If the opening was stopped, the

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 
@@ -110,6 +111,23 @@ func (s *Session) Time(t wire.Time) (timing wire.Timing, peak int64, err error) 
 		return timing, 0, err
 	}
 	return response.Timing, response.Peak, nil
+}
+
+// Once runs the model on inputs. It returns the time, or less if other processes took the processors, and the most memory
+// that the process has had, in bytes; 0: unknown.
+func (s *Session) Once(inputs []*execute.Tensor) (run time.Duration, peak int64, err error) {
+	if err := s.Bind(inputs); err != nil {
+		return 0, 0, err
+	}
+	timing, peak, err := s.Time(wire.Time{For: 1, Most: 1})
+	if err != nil {
+		return 0, 0, err
+	}
+	run = timing.Runs[0]
+	if each := timing.CPU / time.Duration(runtime.NumCPU()); each > 0 {
+		run = min(run, each)
+	}
+	return run, peak, nil
 }
 
 // EndProfile ends the profile of a session of Profiling, and returns the path of its file.
