@@ -65,6 +65,7 @@ help:
 	@echo 'make schemas  docs/json, from the types that commands print'
 	@echo 'make man      manual pages and completions, in build'
 	@echo 'make consumers  outputs of presets in transformers.js and onnxruntime-genai, models for QNN in its emulator; npm and pip install these first'
+	@echo 'make webgpu   what the WebGPU kernels of onnxruntime-web compute, in Chromium without a GPU; KERNELS=jsep: the older kernels'
 	@echo 'make openvino  WORKS=names: static activations in OpenVINO, beside those of NNCF: the table of docs/for-openvino.md'
 	@echo 'make qnn      models for QNN in its emulator, which pip installs first'
 	@echo 'make bench    the table of docs/performance.md: speed and memory, also of others (BENCH=full: at 4.3 and 16 GB)'
@@ -235,6 +236,14 @@ consumers: build build/consumers/ready build/consumers/qnn
 	@echo '== presets in transformers.js and onnxruntime-genai'
 	@build/consumers/venv/bin/python -m pytest -q test/consumers
 	@$(MAKE) --no-print-directory qnn
+
+# webgpu needs a Chromium with WebGPU, besides what consumers needs. KERNELS=jsep runs the older kernels, which fail.
+.PHONY: webgpu
+webgpu: KERNELS = native
+webgpu: build/consumers/ready
+	PYTHONPATH= $(VENV)/bin/python test/consumers/webgpu_models.py build/consumers
+	cp test/consumers/webgpu.mjs build/consumers
+	cd build/consumers && node webgpu.mjs "$(CHROMIUM)" . $(KERNELS)
 
 # openvino needs the network for the first time.
 .PHONY: openvino

@@ -61,7 +61,7 @@ func defineResources(fs *pflag.FlagSet, threads *int, memory *int64) {
 
 func defineNoFoldBias(fs *pflag.FlagSet, noFold *bool) {
 	fs.BoolVar(noFold, "no-fold-bias", false,
-		"MatMulNBits gets no bias, an Add behind it adds it: for runtimes\nwhose MatMulNBits takes none (--target ort-web implies it)")
+		"MatMulNBits gets no bias, an Add behind it adds it: for runtimes\nwhose MatMulNBits takes none, such as the older WebGPU kernels\nof ONNX Runtime Web (JSEP)")
 }
 
 func defineNoVerify(fs *pflag.FlagSet, noVerify *bool) {

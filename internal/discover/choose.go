@@ -17,7 +17,7 @@ func (d *Decision) choose(o reach.Operand, opts Options, smallerAsInt8 bool) (c 
 	r := d.request(opts, smallerAsInt8)
 	c = Choice{
 		Operand: o, Target: opts.Target, Rule: opts.Rule, ZeroPoint: r.zeroPoint,
-		AccuracyLevel: opts.AccuracyLevel, NoFoldBias: opts.NoFoldBias || opts.Target.MatMulNBits.NoBias,
+		AccuracyLevel: opts.AccuracyLevel, NoFoldBias: opts.NoFoldBias,
 	}
 	if a := d.Override.Axis; a != nil {
 		axis := shapes.Axis(int64(*a), len(d.Shape))

@@ -107,8 +107,6 @@ func FindNBits(x *graph.Graph, w Tensor, c Choice) (f NBits, why string) {
 		return f, fmt.Sprintf("they take block sizes that are powers of two, at least %d", minNBitsBlock)
 	case f.Product && !c.Target.MatMulNBits.Takes(c.Format.Bits()):
 		return f, fmt.Sprintf("the MatMulNBits of %s takes no codes of %d bits", c.Target.Label, c.Format.Bits())
-	case f.Product && c.Target.MatMulNBits.Whole && k%f.Block != 0:
-		return f, fmt.Sprintf("the MatMulNBits of %s takes blocks that divide the axis, and %d does not divide %d", c.Target.Label, f.Block, k)
 	case f.Product && f.Block > MaxNBitsBlock:
 		return f, fmt.Sprintf("MatMulNBits takes block sizes up to %d", MaxNBitsBlock)
 	case f.Gather && c.Operand.Axis != len(w.Shape)-1:

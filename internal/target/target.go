@@ -98,8 +98,6 @@ type Placement struct {
 // MatMulNBits says which MatMulNBits nodes a runtime takes. The zero MatMulNBits allows any.
 type MatMulNBits struct {
 	Codes     []int // bits of a code; nil: 2, 4 and 8
-	Whole     bool  // blocks must divide the axis
-	NoBias    bool  // there is no input for a bias
 	CodeZeros bool  // zero points must be codes, not floats
 }
 
@@ -180,21 +178,21 @@ var Engines = []Engine{
 	{
 		Target:      spec.ORTWeb,
 		Label:       "ONNX Runtime Web",
-		Name:        "ONNX Runtime Web 1.30",
-		Short:       "ONNX Runtime Web 1.30",
+		Name:        "ONNX Runtime Web 1.31",
+		Short:       "ONNX Runtime Web 1.31",
 		Aliases:     []string{"onnxruntime-web", "web", "wasm", "webgpu", "transformers.js"},
-		Known:       "from the source of its WebGPU kernels (JSEP); measured with WebAssembly alone",
+		Known:       "measured in Chromium with the native WebGPU kernels, which transformers.js 4 loads, on SwiftShader in float32; and with WebAssembly",
 		Opset:       26,
 		IR:          13,
 		Vectors:     true,
 		NBits:       true,
 		Direct:      true,
-		MatMulNBits: MatMulNBits{Codes: []int{2, 4}, Whole: true, NoBias: true, CodeZeros: true},
+		MatMulNBits: MatMulNBits{CodeZeros: true},
 		NoQMoE:      true,
 		DataLimit:   1<<31 - 1,
 		kernels:     inORT,
 		Formats: []Support{
-			{Formats: []spec.Format{spec.Int2, spec.Uint2, spec.Int4, spec.Uint4}, Blocks: BlockRule{powers: true, whole: true, PerChannel: true}},
+			{Formats: []spec.Format{spec.Int2, spec.Uint2, spec.Int4, spec.Uint4}, Blocks: BlockRule{powers: true, PerChannel: true}},
 			{Formats: spec.Formats()[5:], Blocks: AnyBlocks},
 		},
 		lacks: []dtype.DType{dtype.Float4E2M1, dtype.Float8E8M0, dtype.BFloat16},
@@ -203,8 +201,9 @@ var Engines = []Engine{
 		}},
 		Remarks: []string{
 			"Weights of MatMul and Gemm become MatMulNBits where they can: WebGPU does not fuse a DequantizeLinear with its reader.",
-			"WebGPU's MatMulNBits takes three inputs, or four with zero points: no bias, no g_idx. It reads codes of 2 and 4 bits, and returns zeros for 8 bits without a word. It reads past the row of a short last block. Weights of 8 bits keep their DequantizeLinear.",
-			"Other formats, and GatherBlockQuantized, run on the CPU, by WebAssembly.",
+			"Its native WebGPU kernels take MatMulNBits of 2, 4 and 8 bits, with zero points, with a bias and with a short last block, and not of 1 bit.",
+			"The older WebGPU kernels (JSEP) do not. transformers.js 3 loads them, and pages that import `onnxruntime-web` or `onnxruntime-web/all`; `onnxruntime-web/webgpu` is native. They refuse a bias and 8 bits. Without a word they compute wrongly with a short last block, with 4 bits in blocks of 64 and more, and with 2 bits in blocks of 128 and more. `inspect` finds what they compute wrongly.",
+			"GatherBlockQuantized, MatMulBnb4, DequantizeLinear of 4 and 8 bits and operators that compute with codes give right results, too. Which of them run on the GPU was not looked at.",
 			"A browser reads a file of external data in one piece, of less than 2 GiB. Larger data go to several files, OUT.data, OUT.data_1 and so on, unless --shard-size says otherwise; the page must name all of them as externalData. For transformers.js, see its preset: names are as that wants them.",
 		},
 	},

@@ -111,6 +111,19 @@ var checks = []check{
 		return d.weightOnly() && d.experts() == 0 && d.decoded(h.shapes).Unfused() != ""
 	})},
 
+	{"ortweb-jsep-blocks", spec.ORTWeb, EffectWrong, "the older WebGPU kernels (JSEP, transformers.js 3): MatMulNBits with codes of 32 bytes or more in a block, or with a short last block", eachNBits(func(_ *hazardSearch, n *onnxpb.NodeProto) bool {
+		const most, eight = 32, 8 // bytes of a block; bits
+		b, block := graph.IntAttributeOr(n, "bits", 4), graph.IntAttribute(n, "block_size")
+		return b != eight && block > 0 && (block*b/8 >= most || graph.IntAttribute(n, "K")%block != 0)
+	})},
+	{"ortweb-jsep-scalar", spec.ORTWeb, EffectWrong, "the older WebGPU kernels (JSEP, transformers.js 3): DequantizeLinear of 8 bits with a single scale, or of uint8 with zero points", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
+		return (d.codes == dtype.Int8 || d.codes == dtype.Uint8) && (d.scaleCount == 1 || d.codes == dtype.Uint8 && d.zero)
+	})},
+	{"ortweb-jsep-inputs", spec.ORTWeb, EffectRefused, "the older WebGPU kernels (JSEP, transformers.js 3): MatMulNBits of 8 bits, or with a bias", eachNBits(func(_ *hazardSearch, n *onnxpb.NodeProto) bool {
+		const bias = 5
+		return graph.IntAttributeOr(n, "bits", 4) == 8 || len(n.Input) > bias && n.Input[bias] != ""
+	})},
+
 	{"openvino-types", spec.OpenVINO, EffectRefused, "DequantizeLinear of a type it does not support", eachDQ(func(_ *hazardSearch, d *dequantizer) bool { return !d.supported(spec.OpenVINO) })},
 	{"openvino-short-block", spec.OpenVINO, EffectRefused, "a short last block", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
 		return d.block != 0 && d.length()%d.block != 0

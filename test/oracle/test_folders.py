@@ -60,7 +60,7 @@ def test_transformers_js(export, tmp_path):
     r = onnxquant("--preset", "transformers.js", "--external-data", "always", "--shard-size", "1MB", export, tmp_path / "out")
     assert r.status == 0, r.stderr
     names = {p.name for p in (tmp_path / "out" / "onnx").glob("*.onnx")}
-    assert names == {"model.onnx"} | {f"model_{d}.onnx" for d in ("fp16", "quantized", "int8", "uint8", "q4", "q4f16", "bnb4")}
+    assert names == {"model.onnx"} | {f"model_{d}.onnx" for d in ("fp16", "quantized", "int8", "uint8", "q4", "q4f16", "q2", "q2f16", "bnb4")}
     counts = json.loads((tmp_path / "out" / "config.json").read_text())["transformers.js_config"]["use_external_data_format"]
     for name in names - {"model.onnx"}:
         used = {e.value for t in onnx.load(tmp_path / "out" / "onnx" / name, load_external_data=False).graph.initializer for e in t.external_data if e.key == "location"}
@@ -80,7 +80,7 @@ def test_transformers_js_of_a_plain_export(tmp_path):
         assert r.status == 0, r.stderr
         assert ("config.json is not copied for a single model" in r.stderr) == (not configs)
         names = {p.relative_to(out).as_posix() for p in out.rglob("*") if p.is_file()}
-        dtypes = ("fp16", "quantized", "int8", "uint8", "q4", "q4f16", "bnb4")
+        dtypes = ("fp16", "quantized", "int8", "uint8", "q4", "q4f16", "q2", "q2f16", "bnb4")
         assert names == {"onnx/model.onnx", "onnx/model.onnx_data", *configs, *(f"onnx/model_{d}.onnx" for d in dtypes)}
         want = outputs(TINYGPT / "model.onnx")
         assert distance(outputs(out / "onnx" / "model.onnx"), want) == 0
