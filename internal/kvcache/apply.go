@@ -21,8 +21,8 @@ const Key = "onnxquant.kv_cache"
 // Inputs of GroupQueryAttention with scales of keys and values.
 const keyScale, valueScale = 12, 13
 
-// firstPerAxis is the first opset whose QuantizeLinear has an axis.
-const firstPerAxis, firstQuantize = 13, 10
+// The first opsets with a QuantizeLinear, and with one that has an axis.
+const firstQuantize, firstPerAxis = 10, 13
 
 // Apply makes the caches of a model int8. scales has their scales by input: one, one per head, or one per channel of each
 // head. It must be called last: it replaces nodes. It returns by how many bytes the record grows the model.
