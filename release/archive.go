@@ -51,9 +51,14 @@ func (r *release) documents(as string) ([]file, error) {
 	return files, nil
 }
 
-// writeArchive packs the programs, for Windows as .zip, else as .tar.gz.
+// writeArchive packs the programs.
 func (r *release) writeArchive(p platform, folder string) error {
-	name := "onnxquant-" + r.version + "-" + p.os + "-" + p.arch
+	return r.archive(p, folder, "", nil)
+}
+
+// archive packs the programs and more files, for Windows as .zip, else as .tar.gz.
+func (r *release) archive(p platform, folder, suffix string, more []file) error {
+	name := "onnxquant-" + r.version + "-" + p.os + "-" + p.arch + suffix
 	files, err := binaries(p, folder, name+"/")
 	if err != nil {
 		return err
@@ -69,6 +74,9 @@ func (r *release) writeArchive(p platform, folder string) error {
 	}
 	for _, page := range pages {
 		files = append(files, file{name + "/" + page.name, page.data, false})
+	}
+	for _, f := range more {
+		files = append(files, file{name + "/" + f.name, f.data, f.executable})
 	}
 	if p.os == "windows" {
 		data, err := zipped(files, r.time)

@@ -33,15 +33,16 @@ type platform struct {
 	os, arch string // Go's
 	wheel    string // Python's tag
 	npm      string // Node's process.platform and process.arch
+	runtime  string // tag of ONNX Runtime's package for Python; "": there is none
 }
 
 var platforms = []platform{
-	{"linux", "amd64", "manylinux_2_17_x86_64.manylinux2014_x86_64.musllinux_1_1_x86_64", "linux-x64"},
-	{"linux", "arm64", "manylinux_2_17_aarch64.manylinux2014_aarch64.musllinux_1_1_aarch64", "linux-arm64"},
-	{"darwin", "amd64", "macosx_12_0_x86_64", "darwin-x64"},
-	{"darwin", "arm64", "macosx_12_0_arm64", "darwin-arm64"},
-	{"windows", "amd64", "win_amd64", "win32-x64"},
-	{"windows", "arm64", "win_arm64", "win32-arm64"},
+	{"linux", "amd64", "manylinux_2_17_x86_64.manylinux2014_x86_64.musllinux_1_1_x86_64", "linux-x64", "manylinux_2_28_x86_64"},
+	{"linux", "arm64", "manylinux_2_17_aarch64.manylinux2014_aarch64.musllinux_1_1_aarch64", "linux-arm64", "manylinux_2_28_aarch64"},
+	{"darwin", "amd64", "macosx_12_0_x86_64", "darwin-x64", ""},
+	{"darwin", "arm64", "macosx_12_0_arm64", "darwin-arm64", "macosx_14_0_arm64"},
+	{"windows", "amd64", "win_amd64", "win32-x64", "win_amd64"},
+	{"windows", "arm64", "win_arm64", "win32-arm64", "win_arm64"},
 }
 
 // programs are what is released: the command, and the program with which verify runs ONNX
@@ -65,6 +66,7 @@ type release struct {
 	time    time.Time // of the commit; files have it
 	// maintainer is whom packages for Debian and RPM name, as Name <address>.
 	maintainer string
+	runtime    string // version of ONNX Runtime that an archive brings along; "": none does
 	pages      string // the folder with manual pages and completions
 }
 
@@ -78,8 +80,12 @@ func main() {
 	snapshot := flag.Bool("snapshot", false, "build from any commit, clean or not, as version 0.0.0")
 	out := flag.String("out", "../dist", "the `FOLDER` to write to, which is replaced")
 	maintainer := flag.String("maintainer", "", "`NAME <ADDRESS>` of who maintains the packages for Debian and RPM")
+	withRuntime := flag.Bool("ort", false, "also pack archives with the ONNX Runtime that the tests run")
 	flag.Parse()
 	r, err := newRelease("..", *out, *snapshot)
+	if err == nil && *withRuntime {
+		r.runtime, err = pinned("..")
+	}
 	if err == nil {
 		err = r.setMaintainer(*maintainer)
 	}
@@ -161,7 +167,7 @@ func (r *release) build(list []platform) error {
 		if err := r.compile(p, folder); err != nil {
 			return err
 		}
-		for _, pack := range []func(platform, string) error{r.writeArchive, r.writeWheel, r.writePlatformNPM, r.writeLinux, r.writeSBOM} {
+		for _, pack := range []func(platform, string) error{r.writeArchive, r.writeWithRuntime, r.writeWheel, r.writePlatformNPM, r.writeLinux, r.writeSBOM} {
 			if err := pack(p, folder); err != nil {
 				return err
 			}

@@ -75,6 +75,9 @@ func TestRelease(t *testing.T) {
 	if err := r.setMaintainer(maintainer); err != nil {
 		t.Fatal(err)
 	}
+	if r.runtime, err = pinned(r.root); err != nil {
+		t.Fatal(err)
+	}
 	if err := r.build(all()); err != nil {
 		t.Fatal(err)
 	}
@@ -84,6 +87,7 @@ func TestRelease(t *testing.T) {
 	}
 	t.Run("sums", func(t *testing.T) { checkSums(t, r.out, string(sums)) })
 	t.Run("archives", func(t *testing.T) { checkArchives(t, r) })
+	t.Run("with ONNX Runtime", func(t *testing.T) { checkWithRuntime(t, r) })
 	t.Run("sbom", func(t *testing.T) { checkSBOM(t, r) })
 	t.Run("static", func(t *testing.T) { checkStatic(t, r) })
 	t.Run("wheel", func(t *testing.T) { checkWheel(t, r) })
@@ -190,6 +194,34 @@ func checkArchives(t *testing.T, r *release) {
 	}
 }
 
+// checkRuntime measures a model in ONNX Runtime, which nothing but the place of the program leads to.
+func checkRuntime(t *testing.T, command string) {
+	t.Helper()
+	model := "../testmodels/tinygpt/model.onnx"
+	cmd := exec.Command(command, "bench", "--json", "--seconds", "1", model)
+	cmd.Env = []string{"PATH=", "HOME=" + t.TempDir()}
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), `"p50_ms"`) {
+		t.Errorf("%s bench: %v: %s", command, err, out)
+	}
+}
+
+// An archive with ONNX Runtime finds it beside the programs.
+func checkWithRuntime(t *testing.T, r *release) {
+	need(t, "python3")
+	for _, p := range all() {
+		name := "onnxquant-" + r.version + "-" + p.os + "-" + p.arch + "-ort"
+		if !here(p) || p.runtime == "" {
+			continue
+		}
+		dir := filepath.Join(unpack(t, filepath.Join(r.out, name+map[bool]string{true: ".zip", false: ".tar.gz"}[p.os == "windows"])), name)
+		if _, err := os.Stat(filepath.Join(dir, "onnxruntime", "ThirdPartyNotices.txt")); err != nil {
+			t.Error(err)
+		}
+		checkRuntime(t, filepath.Join(dir, p.exe("onnxquant")))
+	}
+}
+
 // checkRuns converts a model, and runs both.
 func checkRuns(t *testing.T, command string, args ...string) {
 	t.Helper()
@@ -283,6 +315,8 @@ func checkWheel(t *testing.T, r *release) {
 		t.Error(err)
 	}
 	output(t, ".", filepath.Join(bin, "pip"), "check")
+	output(t, ".", filepath.Join(bin, "pip"), "install", "--quiet", "--find-links", r.out, "onnxquant[ort]")
+	checkRuntime(t, filepath.Join(bin, platform{os: runtime.GOOS}.exe("onnxquant")))
 }
 
 func checkNPM(t *testing.T, r *release) {

@@ -43,6 +43,8 @@ License-Expression: %s
 License-File: LICENSE
 License-File: licenses.md
 Requires-Python: >=3.10
+Provides-Extra: ort
+Requires-Dist: onnxruntime>=1.16; extra == "ort"
 Description-Content-Type: text/markdown
 
 %s`, r.version, summary, licence, description)

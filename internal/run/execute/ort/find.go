@@ -84,26 +84,34 @@ func compareVersions(a, b string) int {
 	})
 }
 
+// ownFolder is that of this program, and the Python environment that pip put the program into.
 func ownFolder(context.Context) []string {
 	self, err := os.Executable()
 	if err != nil {
 		return nil
 	}
-	return []string{filepath.Dir(self)}
+	folder := filepath.Dir(self)
+	return append([]string{folder}, packagesOf(filepath.Dir(folder))...)
 }
 
 // environments lists the folders of the Python environments that are active.
-func environments(context.Context) []string {
+func environments(context.Context) (all []string) {
+	for _, name := range []string{"VIRTUAL_ENV", "CONDA_PREFIX"} {
+		if folder := os.Getenv(name); folder != "" {
+			all = append(all, packagesOf(folder)...)
+		}
+	}
+	return all
+}
+
+// packagesOf lists the folders of ONNX Runtime in a Python environment.
+func packagesOf(environment string) []string {
 	packages := "lib/python3*/site-packages"
 	if runtime.GOOS == "windows" {
 		packages = `Lib\site-packages`
 	}
-	var all []string
-	for _, name := range []string{"VIRTUAL_ENV", "CONDA_PREFIX"} {
-		found, _ := filepath.Glob(filepath.Join(os.Getenv(name), packages, packageFolder))
-		all = append(all, found...)
-	}
-	return all
+	found, _ := filepath.Glob(filepath.Join(environment, packages, packageFolder))
+	return found
 }
 
 // packageFolder is where a Python package has the library.
