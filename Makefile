@@ -80,6 +80,7 @@ help:
 	@echo 'make batch    1,000 models in four shards, killed 20 times; some minutes'
 	@echo 'make cloud    bin/onnxquant-cloud, for s3://, gs:// and azblob://: a module of its own, of 26 MB'
 	@echo 'make test-cloud  conversions from and to a server of S3 on this machine that fails, and others that are killed'
+	@echo 'make throughput  10 models of 200 MB from a server of S3 on this machine and back, beside copies of them; MODELS=50'
 	@echo 'make race     the Go tests under the race detector (needs a C compiler)'
 	@echo 'make audit    known vulnerabilities, where their database can be reached'
 	@echo 'make architecture  docs/architecture.md, from the imports and package docs'
@@ -92,13 +93,17 @@ build:
 	go build -o bin/ ./cmd/...
 
 # A module of its own: the libraries of the clouds are no dependencies of onnxquant.
-.PHONY: cloud test-cloud
+.PHONY: cloud test-cloud throughput
 cloud:
 	cd cmd/onnxquant-cloud && go build -o ../../bin/ .
 
 test-cloud:
 	@echo '== object stores'
 	cd cmd/onnxquant-cloud && go vet . && go test -count 1 .
+
+MODELS ?= 10
+throughput:
+	cd cmd/onnxquant-cloud && go test -count 1 -timeout 2h -v -run TestThroughput . -throughput.models $(MODELS)
 
 test: check test-go oracle
 	@echo 'all passed: gofmt, go vet, Go tests, the command against onnx and ONNX Runtime'

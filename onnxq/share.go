@@ -4,11 +4,8 @@ import (
 	"context"
 	"fmt"
 
-	"onnxquant/internal/layerfit"
+	"onnxquant/spec"
 )
-
-// Share is one of several shares of the layers that a calibration finds codes for. Index is 0 to Of-1.
-type Share struct{ Index, Of int }
 
 // ShareFound counts the inputs of the layers in a share. Layers with the same input count once.
 type ShareFound struct {
@@ -20,18 +17,18 @@ type ShareFound struct {
 // that are there are not looked for again. When all shares are found, Convert takes the codes from there, and writes
 // the same bytes as without shares. FindShare does not write out; temporary files are beside it. All shares, and
 // Convert, must have the same model, data and options, among them Memory.
-func (p *Plan) FindShare(ctx context.Context, out string, share Share) (ShareFound, error) {
+func (p *Plan) FindShare(ctx context.Context, out string, share spec.Share) (ShareFound, error) {
 	plan, err := Output{Plan: p, Path: out}.settled(ctx)
 	if err != nil {
 		return ShareFound{}, err
 	}
-	if share.Of < 1 || share.Index < 0 || share.Index >= share.Of {
-		return ShareFound{}, fmt.Errorf("share %d of %d: want 0 to %d", share.Index, share.Of, share.Of-1)
+	if share.N < 1 || !share.IsValid() {
+		return ShareFound{}, fmt.Errorf("there is no share %v", share)
 	}
 	if p.opts.Shared == "" {
 		return ShareFound{}, fmt.Errorf("a share of the layers needs Options.CalibrationStore")
 	}
-	found, err := plan.FindShare(ctx, out, layerfit.Share(share))
+	found, err := plan.FindShare(ctx, out, share)
 	return ShareFound(found), err
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"onnxquant/internal/cli"
+	"onnxquant/internal/cli/specvalue"
 	"onnxquant/onnxq/attest"
 	"onnxquant/onnxq/batch"
 	"onnxquant/onnxq/verify"
@@ -29,7 +30,7 @@ func (f *batchFlags) flagSet() *pflag.FlagSet {
 	fs.VarP(cli.NotNegative(&o.Jobs), "jobs", "j", "models at a time (default: one per CPU)")
 	fs.Var(cli.ByteCount{Value: &o.Memory, Least: leastMemory}, "memory",
 		"memory of all models in work, by an estimate: with less, fewer\nare in work (default: three quarters of what is free)")
-	fs.Var(cli.PartOf{Index: &o.Shard.I, Of: &o.Shard.N}, "shard", "do the share `I/N` of the jobs: 0/4 to 3/4 on four machines,\nwhich may write to one folder")
+	fs.Var(specvalue.Share{To: &o.Shard}, "shard", "do the share `I/N` of the jobs: 0/4 to 3/4 on four machines,\nwhich may write to one folder")
 	o.Gate = verify.Failed
 	fs.Var(gateValue{&o.Gate}, "gate", "keep outputs out of OUTDIR whose verdict is worse than\n`VERDICT`, such as sound, also written 'verdict>=sound'\n(default failed: judge, but keep all)")
 	fs.BoolVar(&f.noGate, "no-gate", false, "do not judge outputs, which takes runs of the models")
@@ -83,10 +84,17 @@ func runBatch(ctx context.Context, c *cli.Console, args []string) error {
 	if err != nil {
 		return err
 	}
+	if _, err := jobFlags(c.App, defaults, nil); err != nil {
+		return cli.Usagef("%v", err)
+	}
 	for i := range jobs {
-		if jobs[i].Options, err = jobFlags(c.App, defaults, jobs[i].Options); err != nil {
-			return cli.Usagef("%s: %v", jobs[i].At(), err)
+		j := &jobs[i]
+		flags, err := jobFlags(c.App, defaults, j.Options)
+		if err != nil {
+			j.Wrong = fmt.Errorf("%s: %w", j.At(), err)
+			continue
 		}
+		j.Options = flags
 	}
 	if f.dryRun {
 		return f.plan(ctx, c, jobs)
@@ -148,7 +156,14 @@ func (f *batchFlags) plan(ctx context.Context, c *cli.Console, jobs []batch.Job)
 	if err != nil {
 		return err
 	}
+	if f.json {
+		return c.JSON(batch.Planned(pending))
+	}
 	for _, j := range pending {
+		if j.Wrong != nil {
+			c.Line("", fmt.Sprintf("%s %s: %v", batch.Failed, j.Out, j.Wrong))
+			continue
+		}
 		fmt.Fprintf(c.Stdout, "%s\t%s\n", cli.Printable(j.Out), cli.Printable(strings.Join(j.Options, " ")))
 	}
 	return nil

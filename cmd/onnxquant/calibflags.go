@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"onnxquant/internal/cli"
+	"onnxquant/internal/cli/specvalue"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/calibrate"
 	"onnxquant/onnxq/sensitivity"
@@ -36,7 +37,7 @@ type calibFlags struct {
 	limits  sensitivity.Limits
 	codes   spec.Algorithm // of weights beside static activations, or ""
 	uneven  bool           // channels are not balanced
-	share   onnxq.Share
+	share   spec.Share
 	levels  levelFlags
 	cache   spec.KVCache // what key-value caches become, or ""
 }
@@ -62,7 +63,7 @@ func (f *calibFlags) define(fs *pflag.FlagSet) {
 		"go on where --calib was interrupted, with the same output,\nmodel, data and flags; of folders, with --activations static\nor dynamic only")
 	fs.StringVar(&f.store, "calib-store", "",
 		"with --algorithm gptq --calib: take the codes of all layers\nfrom `FOLDER`, where --calib-shard has put them")
-	fs.Var(cli.PartOf{Index: &f.share.Index, Of: &f.share.Of}, "calib-shard",
+	fs.Var(specvalue.Share{To: &f.share}, "calib-shard",
 		"find the codes of share `I/N` of the layers, put them into the\nfolder of --calib-store, and write no OUT; I is 0 to N-1")
 	fs.StringVar(&f.library, "ort-lib", "", ortLibUsage)
 }
@@ -111,7 +112,7 @@ func (f *calibFlags) finish(fs *pflag.FlagSet, o *onnxq.Options, in string) erro
 		f.data = nil // prepareLevels opens them
 		return cli.LeaveOut(fs, "with --accuracy-level auto, --calib finds codes only with --algorithm awq, gptq or best", "resume", "calib-store", "tune")
 	}
-	if f.share.Of > 0 && f.store == "" {
+	if f.share.N > 0 && f.store == "" {
 		return cli.Usagef("--calib-shard needs --calib-store FOLDER, which all shares use")
 	}
 	o.Calibration, o.Resume, o.CalibrationStore, o.Tune = f.data, f.resume, f.store, f.steps
@@ -300,7 +301,7 @@ func stateOf(out string) string {
 func (f *convertFlags) findShare(ctx context.Context, c *cli.Console, p *onnxq.Plan, out string) error {
 	found, err := p.FindShare(ctx, out, f.share)
 	if err == nil && !f.quiet {
-		cli.PrintFacts(c.Stderr, []cli.Fact{{Label: "share", Text: fmt.Sprintf("%d of %d: %v", f.share.Index, f.share.Of, found)}})
+		cli.PrintFacts(c.Stderr, []cli.Fact{{Label: "share", Text: fmt.Sprintf("%d of %d: %v", f.share.I, f.share.N, found)}})
 	}
 	return err
 }

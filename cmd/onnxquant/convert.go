@@ -294,7 +294,7 @@ func (f *convertFlags) check() error {
 	if f.page != "" && f.dryRun {
 		return cli.Usagef("--report is about a finished conversion; --dry-run makes none")
 	}
-	if f.share.Of > 0 && (f.json || f.page != "" || f.gate != "" || f.attest != "") {
+	if f.share.N > 0 && (f.json || f.page != "" || f.gate != "" || f.attest != "") {
 		return cli.Usagef("--calib-shard writes no OUT, so nothing for --json, --report, --gate and --attest")
 	}
 	if f.slowdown > 0 && f.cache != "" {
@@ -374,7 +374,7 @@ func (f *convertFlags) convert(ctx context.Context, c *cli.Console, start time.T
 		f.warnSlow(c)
 	}
 	bar.Begin()
-	if f.share.Of > 0 {
+	if f.share.N > 0 {
 		defer bar.Clear()
 		return f.findShare(ctx, c, p, out)
 	}

@@ -71,7 +71,7 @@ func (f *calibFlags) checkLevels(fits bool) error {
 		return cli.Usagef("--accuracy-level auto is for weights that are decoded, not for --activations static and dynamic")
 	case f.cache != "":
 		return cli.Usagef("--accuracy-level auto does not go with --kv-cache: find levels first, then convert OUT with --kv-cache")
-	case f.share.Of > 0:
+	case f.share.N > 0:
 		return cli.Usagef("--calib-shard writes no OUT, so --accuracy-level auto has nothing to run")
 	}
 	return nil

@@ -65,6 +65,7 @@ var printed = []struct {
 	{"refused", refusedReport{}, [][]string{{"--quiet", "--json", "--gate", "sound", "--bits", "2", "--block", "32", "IN", "GATED"}}},
 	{"batch", batch.Summary{}, nil}, // onnxq/batch has a test of these two
 	{"batch-record", batch.Record{}, nil},
+	{"batch-plan", batch.Waiting{}, [][]string{{"batch", "--dry-run", "--json", "IN", "FOLDER"}}},
 	{"tune", tune.Result{}, [][]string{{"tune", "--json", "--dry-run", "--score", "echo 1 #{}", "--max-drop", "1%", "IN", "FLOAT"}}}, // cmd's script has the others
 	{"diff", diff.Difference{}, [][]string{{"diff", "--json", "IN", "OUT"}, {"diff", "--json", "IN", "IN"}}},
 }

@@ -231,20 +231,3 @@ func OneOf[T ~string](words []T) string { return english.WordSeries(texts(words)
 
 // OneAnd writes words as "a, b and c".
 func OneAnd[T ~string](words []T) string { return english.WordSeries(texts(words), "and") }
-
-// PartOf is the value of a flag that takes one of several parts, as I/N: I is 0 to N-1.
-type PartOf struct{ Index, Of *int }
-
-func (p PartOf) Set(text string) error {
-	first, second, _ := strings.Cut(text, "/")
-	i, err1 := strconv.Atoi(first)
-	n, err2 := strconv.Atoi(second)
-	if errors.Join(err1, err2) != nil || i < 0 || i >= n {
-		return errors.New("want I/N, such as 0/4, 1/4, 2/4 and 3/4 for four parts")
-	}
-	*p.Index, *p.Of = i, n
-	return nil
-}
-
-func (p PartOf) String() string { return "" }
-func (p PartOf) Type() string   { return "I/N" }

@@ -6,11 +6,12 @@ import (
 	"fmt"
 
 	"onnxquant/internal/layerfit"
+	"onnxquant/spec"
 )
 
 // FindShare finds the codes of a share of the calibrated layers and puts them into the folder Options.Shared. A
 // conversion with this folder takes the codes from there. Temporary files are beside the output, which is not written.
-func (p *Plan) FindShare(ctx context.Context, path string, share layerfit.Share) (none layerfit.ShareFound, err error) {
+func (p *Plan) FindShare(ctx context.Context, path string, share spec.Share) (none layerfit.ShareFound, err error) {
 	if !p.calibrates() {
 		return none, errors.New("no weight is calibrated, so there is no share of the layers")
 	}
@@ -23,7 +24,7 @@ func (p *Plan) FindShare(ctx context.Context, path string, share layerfit.Share)
 	if o.Key, _, err = p.key(ctx, layers, o); err != nil {
 		return none, err
 	}
-	unlock, err := p.lockFiles(ctx, path, fmt.Sprintf("-%d-of-%d", share.Index, share.Of), &o)
+	unlock, err := p.lockFiles(ctx, path, fmt.Sprintf("-%d-of-%d", share.I, share.N), &o)
 	if err != nil {
 		return none, err
 	}

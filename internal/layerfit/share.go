@@ -10,9 +10,6 @@ import (
 	"onnxquant/spec"
 )
 
-// Share is one of several shares of the layers, each for a process of its own.
-type Share struct{ Index, Of int }
-
 // ShareFound counts the inputs of layers in a share. Layers with the same input count once.
 type ShareFound struct {
 	Found  int // whose codes are new
@@ -31,7 +28,7 @@ func ErrShares(a spec.Algorithm) error {
 // FindShare finds the codes of a share of the layers from the float model's activations. It puts them into the folder
 // Options.Shared, as soon as those of layers with the same input are found. Codes that are there are not looked for
 // again. When all shares are found, Run takes the codes from there. The codes are the same as without shares.
-func FindShare(ctx context.Context, layers []Layer, a Activations, o Options, of Share) (done ShareFound, err error) {
+func FindShare(ctx context.Context, layers []Layer, a Activations, o Options, of spec.Share) (done ShareFound, err error) {
 	if o.Algorithm != spec.GPTQ {
 		return done, ErrShares(o.Algorithm)
 	}
@@ -83,7 +80,7 @@ func FindShare(ctx context.Context, layers []Layer, a Activations, o Options, of
 }
 
 // shareOf returns the inputs of a share. Shares follow each other in the model, and take about the same time.
-func (c *calibration) shareOf(all []*inputs, of Share) (mine []*inputs) {
+func (c *calibration) shareOf(all []*inputs, of spec.Share) (mine []*inputs) {
 	work := func(in *inputs) (sum float64) {
 		for _, l := range in.layers {
 			sum += c.products(l, c.passes)
@@ -97,7 +94,7 @@ func (c *calibration) shareOf(all []*inputs, of Share) (mine []*inputs) {
 	}
 	for _, in := range all {
 		w := work(in)
-		if int((before+w/2)/whole*float64(of.Of)) == of.Index {
+		if int((before+w/2)/whole*float64(of.N)) == of.I {
 			mine = append(mine, in)
 		}
 		before += w

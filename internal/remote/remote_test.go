@@ -579,3 +579,19 @@ func TestNames(t *testing.T) {
 		t.Error("a location outside of the folder is allowed")
 	}
 }
+
+// Without an ETag, the time of modification tells versions apart, unless it was just now.
+func TestVersion(t *testing.T) {
+	now := time.Now()
+	header := func(tag string, ago time.Duration) http.Header {
+		return http.Header{"Etag": {tag}, "Last-Modified": {now.Add(-ago).UTC().Format(http.TimeFormat)}, "Date": {now.UTC().Format(http.TimeFormat)}}
+	}
+	for want, h := range map[string]http.Header{
+		"v1": header(`W/"v1"`, 0), "": header("", time.Second),
+		"modified " + now.Add(-time.Hour).UTC().Format(time.RFC3339): header("", time.Hour),
+	} {
+		if got := version(h); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

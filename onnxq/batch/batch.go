@@ -6,7 +6,7 @@
 // done and unchanged: the same input, options, version and output. So a run that was killed at any time is repeated to
 // finish it, and only what was in work is done again.
 //
-// A [Shard] is a stable share of the jobs, for several machines that write to one folder.
+// [Options.Shard] is a stable share of the jobs, for several machines that write to one folder.
 //
 // The conversion itself is a function of the caller, [Options.Convert]; [Program.Convert] runs a program for each model, so that
 // the memory and the failures of one do not concern the others.
@@ -33,12 +33,13 @@ import (
 	"onnxquant/internal/work"
 	"onnxquant/onnxq/attest"
 	"onnxquant/onnxq/verify"
+	"onnxquant/spec"
 )
 
 // Options are the options of Run.
 type Options struct {
-	Folder  string         // where the outputs and the manifest go; made if it does not exist
-	Shard   Shard          // the share of the jobs to do
+	Folder  string         // where the outputs and the manifest go, made if it does not exist; or objects, s3://BUCKET/FOLDER
+	Shard   spec.Share     // the share of the jobs to do
 	Version string         // of the program; what another one made is made again
 	Gate    verify.Verdict // least verdict of an output; "": outputs are not judged
 	Attest  bool           // write a statement of provenance beside each output
@@ -97,19 +98,46 @@ type Missing struct {
 }
 
 // Plan checks the jobs and returns those of the share, in their order.
-func Plan(jobs []Job, folder string, s Shard) ([]Job, error) {
+func Plan(jobs []Job, folder string, s spec.Share) ([]Job, error) {
 	if err := check(jobs, folder); err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(slices.Clone(jobs), func(j Job) bool { return !s.Has(j.Out) }), nil
+	return slices.DeleteFunc(slices.Clone(jobs), func(j Job) bool { return !hasJob(s, j.Out) }), nil
+}
+
+// Waiting lists jobs that a run would do.
+type Waiting struct {
+	Pending []WaitingJob `json:"pending"`
+}
+
+// WaitingJob is a job that a run would do.
+type WaitingJob struct {
+	Out     string   `json:"out"`             // name of the output in the folder, with /
+	In      string   `json:"in"`              // the model
+	Options []string `json:"options"`         // flags of the conversion
+	Error   string   `json:"error,omitempty"` // why the job would fail
+}
+
+// Planned describes the jobs that Pending returns.
+func Planned(pending []Job) Waiting {
+	w := Waiting{Pending: []WaitingJob{}}
+	for _, j := range pending {
+		job := WaitingJob{Out: j.Out, In: remote.Plain(j.In), Options: append([]string{}, j.Options...)}
+		if j.Wrong != nil {
+			job.Error = j.Wrong.Error()
+		}
+		w.Pending = append(w.Pending, job)
+	}
+	return w
 }
 
 // Pending returns the jobs of the share that Run would do.
 func Pending(ctx context.Context, jobs []Job, o Options) ([]Job, error) {
-	r, err := newRun(jobs, &o)
+	r, err := newRun(ctx, jobs, &o)
 	if err != nil {
 		return nil, err
 	}
+	defer r.out.close()
 	var pending []Job
 	for _, j := range r.jobs {
 		done, err := r.isDone(ctx, &j)
@@ -132,24 +160,26 @@ func Run(ctx context.Context, jobs []Job, o Options) (*Summary, error) {
 	if err := check(jobs, o.Folder); err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(o.Folder, 0o777); err != nil {
-		return nil, fmt.Errorf("%s: %w", o.Folder, msg.Cause(err))
+	if !remote.IsObject(o.Folder) { // there are no locks of objects
+		if err := os.MkdirAll(o.Folder, 0o777); err != nil {
+			return nil, fmt.Errorf("%s: %w", o.Folder, msg.Cause(err))
+		}
+		unlock, err := lock(ctx, filepath.Join(o.Folder, manifestOf(o.Shard)), o.Waits)
+		if err != nil {
+			return nil, err
+		}
+		defer unlock()
 	}
-	path := filepath.Join(o.Folder, o.Shard.Manifest())
-	unlock, err := lock(ctx, path, o.Waits)
+	r, err := newRun(ctx, jobs, &o)
 	if err != nil {
 		return nil, err
 	}
-	defer unlock()
-	r, err := newRun(jobs, &o)
-	if err != nil {
-		return nil, err
-	}
-	if r.manifest, err = openManifest(path); err != nil {
+	defer r.out.close()
+	if r.manifest, err = openManifest(r.out.path(manifestOf(o.Shard))); err != nil {
 		return nil, err
 	}
 	defer r.manifest.f.Close()
-	r.summary.Manifest = path
+	r.summary.Manifest = r.out.name(manifestOf(o.Shard))
 	if err := r.all(ctx); err != nil {
 		return nil, err
 	}
@@ -180,6 +210,7 @@ type run struct {
 	manifest *manifest
 	hashes   hashes
 	client   *remote.Client
+	out      *outputs
 	memory   *semaphore.Weighted
 	budget   int64 // of memory
 	threads  int   // of each conversion
@@ -188,7 +219,7 @@ type run struct {
 	summary Summary
 }
 
-func newRun(jobs []Job, o *Options) (*run, error) {
+func newRun(ctx context.Context, jobs []Job, o *Options) (*run, error) {
 	jobs, err := Plan(jobs, o.Folder, o.Shard)
 	if err != nil {
 		return nil, err
@@ -204,8 +235,14 @@ func newRun(jobs []Job, o *Options) (*run, error) {
 		r.budget = max(work.Free()/4*3, leastMemory)
 	}
 	r.memory = semaphore.NewWeighted(r.budget)
-	r.before, err = records(o.Folder)
-	return r, err
+	if r.out, err = openOutputs(o.Folder, r.client); err != nil {
+		return nil, err
+	}
+	if r.before, err = r.out.records(ctx); err != nil {
+		r.out.close()
+		return nil, err
+	}
+	return r, nil
 }
 
 // all does the jobs in their order, several at a time.
@@ -248,18 +285,21 @@ func (r *run) one(ctx context.Context, j *Job) error {
 		record.Status = Done
 	case errors.Is(err, verify.ErrGate):
 		record.Status, record.Error = Refused, err.Error()
-		r.removeOld(j)
+		r.removeOld(ctx, j)
 	default:
 		record.Status, record.Error = Failed, err.Error()
 	}
-	return r.record(record)
+	return r.record(ctx, record)
 }
 
 // convert converts the model of a job, and fills the record.
 func (r *run) convert(ctx context.Context, j *Job, record *Record) (err error) {
-	out := r.path(j.Out)
-	if err := os.MkdirAll(filepath.Dir(out), 0o777); err != nil {
-		return fmt.Errorf("%s: %w", filepath.Dir(out), msg.Cause(err))
+	if j.Wrong != nil {
+		return j.Wrong
+	}
+	out := r.out.path(j.Out)
+	if err := r.out.makeFolder(j.Out); err != nil {
+		return err
 	}
 	if record.Inputs, err = r.inputs(ctx, j); err != nil {
 		return err
@@ -300,13 +340,13 @@ func (r *run) convert(ctx context.Context, j *Job, record *Record) (err error) {
 		return err
 	}
 	for i := range record.Outputs {
-		name, err := filepath.Rel(r.Folder, record.Outputs[i].Path)
+		name, err := filepath.Rel(r.out.folder, record.Outputs[i].Path)
 		if err != nil {
 			return err
 		}
 		record.Outputs[i].Path = filepath.ToSlash(name)
 	}
-	return nil
+	return r.out.publish(ctx, j.Out, record.Outputs)
 }
 
 // inputs reads the model, its external data, and the files that options name.
@@ -337,7 +377,7 @@ func (r *run) inputs(ctx context.Context, j *Job) ([]attest.File, error) {
 
 // fetch puts a remote model where its conversion looks for it.
 func (r *run) fetch(ctx context.Context, j *Job) (files []attest.File, err error) {
-	made, err := r.client.Fetch(ctx, j.In, remote.FolderFor(r.path(j.Out)), false)
+	made, err := r.client.Fetch(ctx, j.In, remote.FolderFor(r.out.path(j.Out)), false)
 	if err != nil {
 		return nil, err
 	}
@@ -358,8 +398,6 @@ func (r *run) dataFiles(j *Job) ([]string, error) {
 	}
 	return attest.DataFiles(r.DataFiles(j.Options))
 }
-
-func (r *run) path(name string) string { return filepath.Join(r.Folder, filepath.FromSlash(name)) }
 
 // What a conversion takes besides its model, in bytes.
 const (
@@ -385,23 +423,25 @@ func (r *run) need(j *Job, inputs []attest.File) int64 {
 }
 
 // removeOld removes the output of an earlier run: the gate refuses the new one.
-func (r *run) removeOld(j *Job) {
+func (r *run) removeOld(ctx context.Context, j *Job) {
 	old := r.before[j.Out]
 	if old == nil {
 		return
 	}
 	for _, f := range old.Outputs {
-		if path := r.path(f.Path); filepath.IsLocal(f.Path) && isUnchanged(path, &f) {
-			os.Remove(path)
-		}
+		r.out.remove(ctx, &f)
 	}
 }
 
 // record adds a record to the manifest, and tells.
-func (r *run) record(record *Record) error {
+func (r *run) record(ctx context.Context, record *Record) error {
 	r.mu.Lock()
 	err := r.manifest.add(record)
+	end := r.manifest.end
 	r.mu.Unlock()
+	if err == nil {
+		err = r.out.mirror(ctx, manifestOf(r.Shard), end)
+	}
 	if err == nil {
 		r.tell(record, false)
 	}

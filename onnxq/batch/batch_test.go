@@ -20,6 +20,7 @@ import (
 	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq/attest"
 	"onnxquant/onnxq/verify"
+	"onnxquant/spec"
 )
 
 // copier converts by copying: its outputs are the options and the input. Inputs that say bad fail, those that say poor
@@ -210,7 +211,7 @@ func TestShards(t *testing.T) {
 	b, jobs := newBench(t, contents...)
 	done := 0
 	for i := range 4 {
-		b.opts.Shard = Shard{i, 4}
+		b.opts.Shard = spec.Share{i, 4}
 		s, err := Run(t.Context(), jobs, b.opts)
 		if err != nil {
 			t.Fatal(err)
@@ -223,9 +224,9 @@ func TestShards(t *testing.T) {
 	if made := b.take(); len(made) != 40 || len(slices.Compact(made)) != 40 || done != 40 {
 		t.Errorf("%d jobs, made %q", done, made)
 	}
-	b.opts.Shard = Shard{}
+	b.opts.Shard = spec.Share{}
 	b.run(jobs, Summary{Done: 40, Kept: 40})
-	b.opts.Shard = Shard{2, 3}
+	b.opts.Shard = spec.Share{2, 3}
 	s, err := Run(t.Context(), jobs, b.opts)
 	if err != nil || s.Kept != s.Jobs || s.Jobs == 0 {
 		t.Errorf("%+v, %v", s, err)
@@ -323,7 +324,7 @@ func TestLock(t *testing.T) {
 	if _, err := Run(t.Context(), jobs, b.opts); err == nil || !strings.Contains(err.Error(), "another run of this batch") {
 		t.Errorf("%v", err)
 	}
-	b.opts.Shard = Shard{0, 2}
+	b.opts.Shard = spec.Share{0, 2}
 	if _, err := Run(t.Context(), jobs, b.opts); err != nil {
 		t.Error(err)
 	}

@@ -24,6 +24,8 @@ type Job struct {
 	Out     string `json:"out,omitempty"`     // name of the output in the folder, with /; default: that of In
 	Options Flags  `json:"options,omitempty"` // flags of the conversion
 
+	Wrong error `json:"-"` // why the job cannot be done, such as a flag that there is not; it fails with this
+
 	place string // where the job was given, for messages
 }
 

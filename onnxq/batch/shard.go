@@ -4,14 +4,13 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+
+	"onnxquant/spec"
 )
 
-// Shard is a share of the jobs: I of N, counted from 0. The zero value has all of them.
-type Shard struct{ I, N int }
-
-// Has reports whether the share has the job whose output has this name. Each job is in one share of N. It does not depend on
+// hasJob reports whether a share has the job whose output has this name. Each job is in one share of N. It does not depend on
 // the other jobs.
-func (s Shard) Has(out string) bool {
+func hasJob(s spec.Share, out string) bool {
 	if s.N < 2 {
 		return true
 	}
@@ -19,8 +18,8 @@ func (s Shard) Has(out string) bool {
 	return binary.BigEndian.Uint64(h[:])%uint64(s.N) == uint64(s.I)
 }
 
-// Manifest is the name of the share's manifest.
-func (s Shard) Manifest() string {
+// manifestOf is the name of the manifest of a share.
+func manifestOf(s spec.Share) string {
 	if s.N < 2 {
 		return "manifest.jsonl"
 	}

@@ -17,15 +17,15 @@ import (
 // what came out.
 func (r *run) isDone(ctx context.Context, j *Job) (bool, error) {
 	old := r.before[j.Out]
-	if old == nil || old.In != remote.Plain(j.In) || old.Version != r.Version || !slices.Equal(old.Options, j.Options) {
+	if j.Wrong != nil || old == nil || old.In != remote.Plain(j.In) || old.Version != r.Version || !slices.Equal(old.Options, j.Options) {
 		return false, nil
 	}
 	if !r.gateHolds(old) {
 		return false, nil
 	}
 	for _, f := range old.Outputs {
-		if !isUnchanged(r.path(f.Path), &f) {
-			return false, nil
+		if same, err := r.out.has(ctx, &f); !same || err != nil {
+			return false, err
 		}
 	}
 	return r.sameInputs(ctx, j, old)
