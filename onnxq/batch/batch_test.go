@@ -211,7 +211,7 @@ func TestShards(t *testing.T) {
 	b, jobs := newBench(t, contents...)
 	done := 0
 	for i := range 4 {
-		b.opts.Shard = spec.Share{i, 4}
+		b.opts.Shard = spec.Share{I: i, N: 4}
 		s, err := Run(t.Context(), jobs, b.opts)
 		if err != nil {
 			t.Fatal(err)
@@ -226,7 +226,7 @@ func TestShards(t *testing.T) {
 	}
 	b.opts.Shard = spec.Share{}
 	b.run(jobs, Summary{Done: 40, Kept: 40})
-	b.opts.Shard = spec.Share{2, 3}
+	b.opts.Shard = spec.Share{I: 2, N: 3}
 	s, err := Run(t.Context(), jobs, b.opts)
 	if err != nil || s.Kept != s.Jobs || s.Jobs == 0 {
 		t.Errorf("%+v, %v", s, err)
@@ -324,7 +324,7 @@ func TestLock(t *testing.T) {
 	if _, err := Run(t.Context(), jobs, b.opts); err == nil || !strings.Contains(err.Error(), "another run of this batch") {
 		t.Errorf("%v", err)
 	}
-	b.opts.Shard = spec.Share{0, 2}
+	b.opts.Shard = spec.Share{I: 0, N: 2}
 	if _, err := Run(t.Context(), jobs, b.opts); err != nil {
 		t.Error(err)
 	}
