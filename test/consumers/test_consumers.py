@@ -16,7 +16,7 @@ BINARY = pathlib.Path(os.environ.get("ONNXQUANT", ROOT / "bin" / "onnxquant")).r
 NODE = pathlib.Path(os.environ.get("NODE_FOLDER", ROOT / "build" / "consumers"))  # where npm has installed
 
 # The distance of logits from those of the float model, relative to their norm.
-LIMITS = {"fp32": 0, "fp16": 1e-3, "q8": 0.02, "int8": 0.02, "uint8": 0.02, "q4": 0.06, "q4f16": 0.06, "q2": 0.7, "q2f16": 0.7, "bnb4": 0.06}
+LIMITS = {"fp32": 0, "fp16": 1e-3, "q8": 0.02, "int8": 0.02, "uint8": 0.02, "q4": 0.06, "q4f16": 0.06, "q2": 0.3, "q2f16": 0.3, "bnb4": 0.06}
 
 
 def onnxquant(*args):
