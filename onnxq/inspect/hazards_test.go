@@ -240,7 +240,7 @@ func TestHazards(t *testing.T) {
 	}
 }
 
-// What the older WebGPU kernels compute wrongly, or refuse.
+// The older WebGPU kernels compute some models wrongly, and refuse others.
 func TestHazardsOfBrowsers(t *testing.T) {
 	const f32 = dtype.Float32
 	nbits := func(bits, block, k int64, inputs string) *testmodels.Model {

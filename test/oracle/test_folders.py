@@ -52,7 +52,7 @@ def test_documents(page, export, tmp_path):
     assert written
     for path in written:
         onnx.checker.check_model(str(path))
-        assert distance(outputs(path), want) < 0.08, path.name
+        assert distance(outputs(path), want) < (0.3 if "_q2" in path.name else 0.08), path.name
 
 
 def test_transformers_js(export, tmp_path):
