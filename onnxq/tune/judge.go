@@ -2,6 +2,8 @@ package tune
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"iter"
@@ -77,7 +79,7 @@ func newOutputs(ctx context.Context, in string, m *onnxq.Model, o *Options) (*ou
 	if err := j.run(ctx, in, data, o); err != nil || o.Labels == "" {
 		return j, err
 	}
-	j.labelled, j.key = true, j.key+" "+o.Labels
+	j.labelled = true
 	j.output, err = j.choice.classified()
 	return j, err
 }
@@ -92,10 +94,12 @@ func (j *outputs) run(ctx context.Context, in string, data *calibrate.Data, o *O
 	kept, number := 0, -1
 	label, stop := iter.Pull2(o.labels(data.Samples().Labels))
 	defer stop()
+	labels := sha256.New()
 	for inputs, err := range data.Samples().All() {
 		var classes []int64
 		if err == nil {
 			classes, err, _ = label()
+			fmt.Fprintln(labels, classes)
 		}
 		if err == nil {
 			err = context.Cause(ctx)
@@ -129,6 +133,7 @@ func (j *outputs) run(ctx context.Context, in string, data *calibrate.Data, o *O
 		}
 		to.inputs, to.want, to.labels = append(to.inputs, inputs), append(to.want, want), append(to.labels, classes)
 	}
+	j.key += hex.EncodeToString(labels.Sum(nil))
 	j.samples.Choice, j.samples.Final = len(j.choice.inputs), len(j.final.inputs)
 	if j.loss(j.choice.want, j.choice.want).Damage+j.loss(j.final.want, j.final.want).Damage != 0 {
 		return errors.New("the outputs of the float model are NaN or infinite")

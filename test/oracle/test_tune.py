@@ -115,6 +115,11 @@ def test_labels(given):
     assert found["winner"]["quality"]["score"] == pytest.approx(accuracy("out.onnx", choice)) and found["final"]["score"] == pytest.approx(accuracy("out.onnx", final))
     assert accuracy("out.onnx", final) >= accuracy("in.onnx", final) - 7
     assert "onnxquant --target" in (folder / "page.html").read_text() or "onnxquant --ops" in (folder / "page.html").read_text()
+    kept = ["--data", "data.npz", "--labels", "label", "--max-drop", "7", "--try", "weights", "--trials", "2", "--work", "kept", "--json"]
+    assert not any(t["kept"] for t in result(tune(folder, *kept))["trials"])
+    assert all(t["kept"] for t in result(tune(folder, *kept))["trials"])
+    np.savez(folder / "data.npz", x=x, label=float_classes)
+    assert not any(t["kept"] for t in result(tune(folder, *kept))["trials"])
     done = tune(folder, "--data", "data.npz", "--labels", "classes", "--max-drop", "7")
     assert done.status == 1 and 'there is no array of labels "classes"' in done.stderr
 
