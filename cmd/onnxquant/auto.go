@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"onnxquant/internal/cli"
+	"onnxquant/internal/summary"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/analyze"
 	"onnxquant/onnxq/calibrate"
@@ -156,7 +157,7 @@ func (f *convertFlags) larger(ctx context.Context, m *onnxq.Model, out string, e
 	}
 	advice := []string{possible}
 	if p, err := m.Plan(f.opts); err == nil && !f.opsGiven {
-		advice = append(advice, opsHint(p)...)
+		advice = append(advice, summary.OpsHint(p)...)
 	}
 	if f.data == nil {
 		advice = append(advice, "with data (--calib) formats of 2 bits are tried, too")

@@ -1,0 +1,89 @@
+package summary
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dustin/go-humanize/english"
+
+	"onnxquant/internal/cli"
+	"onnxquant/internal/transformer"
+	"onnxquant/onnxq"
+	"onnxquant/spec"
+)
+
+// TargetHint proposes the target of ONNX Runtime for formats that it runs in another form.
+func TargetHint(p *onnxq.Plan) []string {
+	for _, format := range []spec.Format{spec.NVFP4, spec.MXFP4} {
+		if slices.ContainsFunc(p.Tensors, func(t onnxq.TensorPlan) bool { return t.Decision == onnxq.Quantize && t.Format == format }) {
+			return []string{fmt.Sprintf("ONNX Runtime needs --target ort to load %s", format)}
+		}
+	}
+	if slices.Contains(p.OpsetFor, string(spec.Int2)) || slices.Contains(p.OpsetFor, string(spec.Uint2)) {
+		return []string{fmt.Sprintf("few runtimes load opset %d yet; with --target ort 2-bit weights have a form of ONNX Runtime's in which it stays lower", p.OpsetAfter)}
+	}
+	return nil
+}
+
+// RaggedHint warns of blocks that the user chose and that do not divide a weight: OpenVINO and TensorRT
+// refuse them.
+func RaggedHint(p *onnxq.Plan) []string {
+	var ragged []int64
+	block := int64(0)
+	for _, t := range p.Tensors {
+		if t.Decision == onnxq.Quantize && t.Format.Scaled() && strings.Contains(t.Form, "DequantizeLinear") && t.Block > 0 && t.Axis < len(t.Shape) && t.Shape[t.Axis]%int64(t.Block) != 0 {
+			ragged, block = append(ragged, t.Shape[t.Axis]), int64(t.Block)
+		}
+	}
+	if ragged == nil {
+		return nil
+	}
+	advice := "--block -1 gives one scale per channel"
+	for _, b := range []int64{16, 32, 64, 128} {
+		if b < block && !slices.ContainsFunc(ragged, func(k int64) bool { return k%b != 0 }) {
+			advice = fmt.Sprintf("--block %d divides all", b)
+		}
+	}
+	return []string{fmt.Sprintf("OpenVINO and TensorRT refuse this model, because blocks of %d do not divide %s, such as one over %d elements; %s; --target openvino or tensorrt chooses blocks that fit",
+		block, english.Plural(len(ragged), "weight", ""), ragged[0], advice)}
+}
+
+// OpsHint suggests selecting all operators if the unselected ones have many weights.
+func OpsHint(p *onnxq.Plan) []string {
+	const many = 0.2 // of the bytes of float tensors
+	var all, left int64
+	operators := map[string]int{}
+	for _, t := range p.Tensors {
+		all += t.Bytes
+		if names, ok := strings.CutPrefix(t.Reason, onnxq.Unselected); ok {
+			left += t.Bytes
+			operators[names]++
+		}
+	}
+	if share := float64(left) / float64(max(all, 1)); share >= many {
+		return []string{fmt.Sprintf("--ops all also quantizes weights of other operators, %.0f %% of the bytes: %s", 100*share, strings.Join(cli.Counts(operators), ", "))}
+	}
+	return nil
+}
+
+// AlgorithmHint suggests algorithm best if most weights have integers of at most 4 bits, rounded to
+// nearest. docs/algorithms.md has the measurements: best helps most transformers.
+func AlgorithmHint(m *onnxq.Model, p *onnxq.Plan) []string {
+	var all, few int64
+	for _, t := range p.Tensors {
+		if t.Decision == onnxq.Quantize {
+			all += t.Bytes
+			if t.Format.Traits().Family == spec.Integer && t.Format.Bits() <= 4 {
+				few += t.Bytes
+			}
+		}
+	}
+	switch {
+	case 2*few <= all:
+		return nil
+	case transformer.HasAttention(m.Graph()):
+		return []string{"with few bits, --algorithm best makes a smaller error in the outputs of most transformers, not of all; it takes longer"}
+	}
+	return []string{"with few bits, --algorithm mse makes a smaller error in the weights"}
+}
