@@ -58,24 +58,6 @@ func (j *Job) outputName(o preset.Output, model string) string {
 	return path.Join(path.Dir(j.placed(model)), path.Base(o.Name(model)))
 }
 
-// lacks lists what Preset.Needs and the input does not have.
-func (j *Job) lacks() []preset.Need {
-	return slices.DeleteFunc(slices.Clone(j.Preset.Needs), func(n preset.Need) bool {
-		return slices.ContainsFunc(j.Source.Others, func(name string) bool { return path.Base(name) == n.File })
-	})
-}
-
-// checkNeeds fails if a folder lacks a file without which the result cannot be opened. A single model is
-// converted anyway: it may be meant for a folder that is there.
-func (j *Job) checkNeeds() error {
-	for _, n := range j.lacks() {
-		if n.Required && !j.Source.alone {
-			return fmt.Errorf("%s: it has no %s: %s; to convert a model alone, give its .onnx file as IN", j.Source.Path, n.File, n.Why)
-		}
-	}
-	return nil
-}
-
 // warnNeeds names the files that the result lacks.
 func (j *Job) warnNeeds() {
 	for _, n := range j.lacks() {

@@ -57,6 +57,11 @@ type Need struct {
 	File     string `json:"file"`
 	Why      string `json:"why"`      // who needs it, and what makes it
 	Required bool   `json:"required"` // without it, a folder is not converted
+
+	With string `json:"with"` // only beside this file; "": always
+	If   string `json:"if"`   // only if config.json has this key, which is true; "": always
+
+	Named bool `json:"named"` // File, which is JSON, names files by the key filename: these are needed, not File
 }
 
 // Output describes one conversion of each model.

@@ -7,7 +7,9 @@ import shlex
 import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
+import merged
 import runtime
 from command import ROOT, TINYGPT, onnxquant
 
@@ -134,3 +136,70 @@ def test_download_cache(tmp_path):
     assert r.status == 0, r.stderr
     assert distance(outputs(tmp_path / "out" / "onnx" / "model.onnx"), outputs(TINYGPT / "model.onnx")) < 0.01
     assert not (tmp_path / "out" / "onnx" / "model.onnx_data").exists()
+
+
+VOCABULARY, WIDTH, MELS, FRAMES = 96, 64, 16, 20
+
+
+def whisper(folder):
+    """An encoder and a merged decoder like those of Whisper, with random weights. The table of tokens is the head, too."""
+    rng = np.random.default_rng(3)
+    weights = lambda **shapes: [numpy_helper.from_array((rng.normal(size=s) / np.sqrt(np.prod(s[1:]))).astype(np.float32), n) for n, s in shapes.items()]
+    value = lambda name, shape, kind=TensorProto.FLOAT: helper.make_tensor_value_info(name, kind, shape)
+    node = lambda op, inputs, made, **attributes: helper.make_node(op, inputs, made, name=made[0], **attributes)
+    opset = [helper.make_opsetid("", 17)]
+
+    def attention(y, x, memory, prefix):
+        return [node("MatMul", [x, prefix + "q"], [y + "q"]), node("MatMul", [memory, prefix + "k"], [y + "k"]), node("MatMul", [memory, prefix + "v"], [y + "v"]),
+                node("Transpose", [y + "k"], [y + "t"], perm=[0, 2, 1]), node("MatMul", [y + "q", y + "t"], [y + "s"]), node("Softmax", [y + "s"], [y + "p"], axis=-1),
+                node("MatMul", [y + "p", y + "v"], [y + "o"]), node("Add", [x, y + "o"], [y])]
+
+    square = (WIDTH, WIDTH)
+    nodes = [node("Conv", ["input_features", "c1"], ["a"], pads=[1, 1]), node("Relu", ["a"], ["b"]), node("Conv", ["b", "c2"], ["c"], pads=[1, 1], strides=[2]),
+             node("Transpose", ["c"], ["d"], perm=[0, 2, 1]), *attention("last_hidden_state", "d", "d", "e")]
+    stored = weights(c1=(WIDTH, MELS, 3), c2=(WIDTH, WIDTH, 3), eq=square, ek=square, ev=square)
+    graph = helper.make_graph(nodes, "encoder", [value("input_features", [1, MELS, FRAMES])], [value("last_hidden_state", [1, FRAMES // 2, WIDTH])], stored)
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), folder / "encoder_model.onnx")
+    nodes = [node("Gather", ["table", "input_ids"], ["h"]), *attention("g", "h", "encoder_hidden_states", "d"),
+             node("Transpose", ["table"], ["head"], perm=[1, 0]), node("MatMul", ["g", "head"], ["logits"])]
+    stored = weights(table=(VOCABULARY, WIDTH), dq=square, dk=square, dv=square)
+    graph = helper.make_graph(nodes, "decoder", [value("input_ids", [1, "t"], TensorProto.INT64), value("encoder_hidden_states", [1, "f", WIDTH])], [value("logits", [1, "t", VOCABULARY])], stored)
+    onnx.save(merged.merge(helper.make_model(graph, opset_imports=opset, ir_version=8)), folder / "decoder_model_merged.onnx")
+
+
+def transcribed(encoder, decoder):
+    """Logits of both branches of the decoder."""
+    features = np.random.default_rng(4).normal(size=(1, MELS, FRAMES)).astype(np.float32)
+    (hidden,) = runtime.run(encoder, [features])
+    ids = np.arange(8, dtype=np.int64)[None] * 11 % VOCABULARY
+    return [runtime.run(decoder, [ids, hidden, np.array([cached])])[0] for cached in (False, True)]
+
+
+@pytest.mark.parametrize("preset", ["transformers.js", "genai"])
+def test_encoder_and_decoder(preset, tmp_path):
+    """Both halves run as the float ones do, in both branches. The table is stored once, adapters and configs are copied as they are."""
+    folder, out = tmp_path / "in", tmp_path / "out"
+    folder.mkdir()
+    whisper(folder)
+    others = {"config.json": '{"model_type": "whisper", "is_encoder_decoder": true}', "french.onnx_adapter": "TOLP", "tokenizer.json": "{}", "chat_template.jinja": "{{ x }}",
+              "genai_config.json": '{"model": {"encoder": {"filename": "encoder_model.onnx"}, "decoder": {"filename": "decoder_model_merged.onnx"}}}'}
+    for name, text in others.items():
+        (folder / name).write_text(text)
+    r = onnxquant("--preset", preset, folder, out)
+    assert r.status == 0, r.stderr
+    assert {name: (out / name).read_text() for name in others} == others
+    want = transcribed(folder / "encoder_model.onnx", folder / "decoder_model_merged.onnx")
+    suffixes = {"_fp16": 0.01, "_quantized": 0.1, "_int8": 0.1, "_uint8": 0.1, "_q4": 0.3, "_q4f16": 0.3, "_q2": 0.9, "_q2f16": 0.9, "_bnb4": 0.3} if preset == "transformers.js" else {"": 0.3}
+    for suffix, limit in suffixes.items():
+        encoder, decoder = (next(out.rglob(f"{name}{suffix}.onnx")) for name in ("encoder_model", "decoder_model_merged"))
+        for got, float_ in zip(transcribed(encoder, decoder), want):
+            assert distance([got], [float_]) < limit, suffix
+        if suffix == "":
+            stored = {t.name: t for t in onnx.load(decoder).graph.initializer}
+            codes = [t for t in stored.values() if t.data_type == TensorProto.UINT8 and np.prod(t.dims) >= VOCABULARY * WIDTH]
+            assert len(codes) == 1 and not [t for t in stored.values() if t.data_type == TensorProto.FLOAT and np.prod(t.dims) >= VOCABULARY * WIDTH]
+    if preset == "genai":
+        return
+    (folder / "decoder_model_merged.onnx").rename(folder / "decoder_model.onnx")
+    r = onnxquant("--preset", preset, folder, tmp_path / "lacking")
+    assert r.status == 1 and "decoder_model_merged.onnx" in r.stderr and not (tmp_path / "lacking").exists()
