@@ -278,7 +278,7 @@ func (f *convertFlags) fitActivations(ctx context.Context, c *cli.Console, in, s
 		o.Algorithm = f.codes
 	}
 	o.Resume, o.Notify = f.resume, bar.Warn
-	f.fit, err = sensitivity.FitActivations(ctx, in, o, calibrate.Options{Data: f.paths, Samples: f.samples, Library: f.library, Progress: bar.Step}, f.limits, state)
+	f.fit, err = sensitivity.FitActivations(ctx, in, o, calibrate.Options{Data: f.paths, Samples: f.samples, Library: f.library, Progress: bar.Step}, f.limits, state, buildVersion())
 	bar.Clear()
 	if err == nil {
 		var warnings []string

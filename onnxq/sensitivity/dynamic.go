@@ -2,6 +2,7 @@ package sensitivity
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -31,14 +32,14 @@ type DynamicFit struct {
 // weights that are decoded once, when the model is loaded. Each measurement converts the model and runs the result. The
 // samples are divided as Static does.
 func Dynamic(ctx context.Context, path string, o onnxq.Options, opts calibrate.Options, limits Limits) (*DynamicFit, error) {
-	f, _, err := fitDynamic(ctx, path, o, opts, limits, "")
+	f, _, err := fitDynamic(ctx, path, o, opts, limits, state{})
 	return f, err
 }
 
-// fitDynamic is Dynamic with the folder of a journal, or "".
-func fitDynamic(ctx context.Context, path string, o onnxq.Options, opts calibrate.Options, limits Limits, state string) (*DynamicFit, *journal, error) {
+// fitDynamic is Dynamic with a journal.
+func fitDynamic(ctx context.Context, path string, o onnxq.Options, opts calibrate.Options, limits Limits, at state) (*DynamicFit, *journal, error) {
 	f := &DynamicFit{Options: withDynamic(o), Limits: limits}
-	d := &dynamic{fitting{path: path, data: opts, options: &f.Options, limits: limits, state: state}, f}
+	d := &dynamic{fitting{path: path, data: opts, options: &f.Options, limits: limits, state: at, algorithm: o.Algorithm}, f}
 	defer d.close()
 	for _, step := range []func(context.Context) error{d.open, d.run, d.mix} {
 		if err := step(ctx); err != nil {
@@ -183,7 +184,8 @@ func (x *mix) conversions(ctx context.Context, given onnxq.Options, blocks int) 
 		}
 		var got float64
 		err := x.converted(ctx, x.model, options, func(path string) (err error) {
-			if got, err = x.damageOfFile(ctx, path, s); err != nil && ctx.Err() == nil { // a defect of the runtime
+			got, err = x.damageOfFile(ctx, path, s)
+			if _, failed := errors.AsType[defect](err); failed {
 				got, err = math.MaxFloat64, nil
 			}
 			return err
@@ -207,7 +209,7 @@ func (x *mix) conversions(ctx context.Context, given onnxq.Options, blocks int) 
 func (x *mix) damageOfFile(ctx context.Context, path string, s samples) (float64, error) {
 	session, err := x.engine.Open(ctx, path)
 	if err != nil {
-		return 0, err
+		return 0, asDefect(ctx, err)
 	}
 	defer session.Close()
 	return x.damageOn(ctx, session, s)

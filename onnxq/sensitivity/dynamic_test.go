@@ -73,7 +73,7 @@ func TestDynamic(t *testing.T) {
 func TestDynamicOptions(t *testing.T) {
 	path, data := outlierProducts(t)
 	given := onnxq.Options{Activations: spec.Dynamic, Ops: []string{"MatMul"}, Block: spec.PerTensor, Target: spec.Portable}
-	f, err := sensitivity.FitActivations(t.Context(), path, given, calibrate.Options{Data: []string{data}, Engine: "go"}, sensitivity.Limits{SQNR: new(0.0)}, "")
+	f, err := sensitivity.FitActivations(t.Context(), path, given, calibrate.Options{Data: []string{data}, Engine: "go"}, sensitivity.Limits{SQNR: new(0.0)}, "", "")
 	if err != nil {
 		t.Fatal(err)
 	}

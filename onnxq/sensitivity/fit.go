@@ -35,14 +35,15 @@ func Fits(o onnxq.Options) bool {
 	return false
 }
 
-// FitActivations calls Static or Dynamic, as the options say. state is a folder for what is measured, or "". It stays until Done,
-// and with o.Resume the same search goes on from there; an error then wraps onnxq.ErrKept.
-func FitActivations(ctx context.Context, path string, o onnxq.Options, opts calibrate.Options, limits Limits, state string) (f *Fit, err error) {
+// FitActivations calls Static or Dynamic, as the options say. folder is for what is measured, or "". It stays until Done,
+// and with o.Resume the same search of the same version of the program goes on from there; an error then wraps onnxq.ErrKept.
+func FitActivations(ctx context.Context, path string, o onnxq.Options, opts calibrate.Options, limits Limits, folder, version string) (f *Fit, err error) {
+	at := state{folder, version}
 	f = &Fit{}
 	if o.Activations == spec.Dynamic {
-		f.Dynamic, f.journal, err = fitDynamic(ctx, path, o, opts, limits, state)
+		f.Dynamic, f.journal, err = fitDynamic(ctx, path, o, opts, limits, at)
 	} else {
-		f.Static, f.journal, err = fitStatic(ctx, path, o, opts, limits, state)
+		f.Static, f.journal, err = fitStatic(ctx, path, o, opts, limits, at)
 	}
 	if err != nil {
 		return nil, err

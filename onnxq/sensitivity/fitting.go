@@ -8,6 +8,7 @@ import (
 	"onnxquant/internal/run/synth"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/calibrate"
+	"onnxquant/spec"
 )
 
 // fitting is what Static and Dynamic share: a model, its samples, and the float model's outputs for them.
@@ -19,9 +20,17 @@ type fitting struct {
 	held    *Sensitivity   // the float model's outputs; nil if none can be compared
 	options *onnxq.Options // of the fit
 	limits  Limits
-	apart   int    // samples that are held out
-	state   string // folder of the journal, or ""
+	apart   int // samples that are held out
+	state   state
 	journal *journal
+
+	algorithm spec.Algorithm // that the user asks for, or ""
+}
+
+// state says where a journal is.
+type state struct {
+	folder  string // "": there is none
+	version string // of the program
 }
 
 func (s *fitting) close() {
@@ -49,14 +58,16 @@ func (s *fitting) open(ctx context.Context) (err error) {
 
 // keep opens the journal, if there is a folder for it.
 func (s *fitting) keep(ctx context.Context) error {
-	if s.state == "" {
+	if s.state.folder == "" {
 		return nil
 	}
-	key, err := journalKey(ctx, s.model, s.all, *s.options, s.limits)
+	asked := *s.options
+	asked.Algorithm = s.algorithm
+	key, err := journalKey(ctx, s.state.version, s.model, s.all, asked, s.limits)
 	if err != nil {
 		return err
 	}
-	s.journal, err = openJournal(ctx, s.state, key, s.options.Resume, s.options.Notify)
+	s.journal, err = openJournal(ctx, s.state.folder, key, s.options.Resume, s.options.Notify)
 	s.options.Resume = false // it is not of the conversion
 	return err
 }

@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 
 	"onnxquant/internal/commit"
 	"onnxquant/internal/convert"
@@ -42,7 +43,7 @@ type entry struct {
 
 const (
 	journalName    = "measured"
-	journalVersion = 1       // increases when the same options are measured in another way
+	journalVersion = 2       // increases when the same options are measured in another way
 	maxEntry       = 1 << 30 // a longer one is damage of the file
 )
 
@@ -70,8 +71,10 @@ func openJournal(ctx context.Context, folder, key string, resume bool, notify fu
 	if resume {
 		if j.file, err = os.OpenFile(path, os.O_RDWR, 0); err == nil {
 			if j.known = readEntries(j.file); len(j.known) > 0 && j.known[0].What == key {
-				j.take()
-				return j, nil
+				if err = j.removeSamples(); err == nil {
+					j.take()
+					return j, nil
+				}
 			}
 			j.file.Close()
 		}
@@ -89,8 +92,20 @@ func openJournal(ctx context.Context, folder, key string, resume bool, notify fu
 	}
 	if err = j.add(key, nil); err != nil {
 		j.file.Close()
+		return nil, err
 	}
-	return j, err
+	return j, nil
+}
+
+// removeSamples removes the samples that a killed search left.
+func (j *journal) removeSamples() error {
+	left, err := os.ReadDir(j.folder)
+	for _, f := range left {
+		if strings.HasPrefix(f.Name(), samplesPrefix) {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(j.folder, f.Name())))
+		}
+	}
+	return err
 }
 
 // close ends the use of a journal. Unless it is kept, its folder is removed.
@@ -207,18 +222,14 @@ type keptLoss struct {
 	Failed         string // why the runtime could not run the model, or ""
 }
 
-func keepLoss(x onnxq.OutputLoss, failed error) keptLoss {
+func keepLoss(x onnxq.OutputLoss) keptLoss {
 	list := func(v *float64) []float64 {
 		if v == nil {
 			return nil
 		}
 		return []float64{*v}
 	}
-	k := keptLoss{Damage: x.Damage, KL: list(x.KL), SQNR: list(x.SQNR), Drop: list(x.Drop), Poor: x.Poor}
-	if failed != nil {
-		k.Failed = failed.Error()
-	}
-	return k
+	return keptLoss{Damage: x.Damage, KL: list(x.KL), SQNR: list(x.SQNR), Drop: list(x.Drop), Poor: x.Poor}
 }
 
 func (k keptLoss) loss() onnxq.OutputLoss {
@@ -231,8 +242,8 @@ func (k keptLoss) loss() onnxq.OutputLoss {
 	return onnxq.OutputLoss{Damage: k.Damage, KL: pointer(k.KL), SQNR: pointer(k.SQNR), Drop: pointer(k.Drop), Poor: k.Poor}
 }
 
-// journalKey is a hash of the program, the model, the data and the options of a search.
-func journalKey(ctx context.Context, m *onnxq.Model, data *calibrate.Data, o onnxq.Options, limits Limits) (string, error) {
+// journalKey is a hash of the version of the program, the model, the data and the options of a search.
+func journalKey(ctx context.Context, version string, m *onnxq.Model, data *calibrate.Data, o onnxq.Options, limits Limits) (string, error) {
 	h := sha256.New()
 	sum, err := m.Graph().File.SHA256()
 	if err != nil {
@@ -242,10 +253,7 @@ func journalKey(ctx context.Context, m *onnxq.Model, data *calibrate.Data, o onn
 	if err != nil {
 		return "", err
 	}
-	fmt.Fprintln(h, journalVersion, sum, key, data.Len(), data.Engine().Name(), limits.given())
-	if o.Provenance != nil {
-		fmt.Fprintln(h, o.Provenance.Version)
-	}
+	fmt.Fprintln(h, journalVersion, version, sum, key, data.Len(), data.Engine().Name(), limits.given())
 	if err := convert.HashContents(ctx, m.Graph().File, h); err != nil {
 		return "", err
 	}

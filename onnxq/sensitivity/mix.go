@@ -12,6 +12,7 @@ import (
 
 	"github.com/dustin/go-humanize/english"
 
+	"onnxquant/internal/run/execute/ort"
 	"onnxquant/onnxq"
 )
 
@@ -281,9 +282,12 @@ func (x *mix) enough(ctx context.Context, order []block, spare func(o *onnxq.Opt
 func (s *Sensitivity) lossOfOutput(ctx context.Context, m *onnxq.Model, o onnxq.Options) (onnxq.OutputLoss, error) {
 	kept, err := remembered(s.journal, "loss of an output", func() (k keptLoss, err error) {
 		err = s.converted(ctx, m, o, func(path string) error {
-			x, failed := s.lossOf(ctx, path)
-			k = keepLoss(x, failed)
-			return context.Cause(ctx)
+			x, err := s.lossOf(ctx, path)
+			d, failed := errors.AsType[defect](err)
+			if k = keepLoss(x); failed {
+				k.Failed, err = d.Error(), nil
+			}
+			return err
 		})
 		return k, err
 	})
@@ -291,7 +295,7 @@ func (s *Sensitivity) lossOfOutput(ctx context.Context, m *onnxq.Model, o onnxq.
 	switch {
 	case err != nil:
 		return x, err
-	case kept.Failed != "": // a defect of the runtime
+	case kept.Failed != "":
 		s.failed = errors.New(kept.Failed)
 		return onnxq.OutputLoss{Damage: math.MaxFloat64, KL: new(math.MaxFloat64), SQNR: new(-math.MaxFloat64), Drop: new(1.0)}, nil
 	}
@@ -321,7 +325,7 @@ func (s *Sensitivity) converted(ctx context.Context, m *onnxq.Model, o onnxq.Opt
 func (s *Sensitivity) lossOf(ctx context.Context, path string) (x onnxq.OutputLoss, err error) {
 	session, err := s.engine.Open(ctx, path)
 	if err != nil {
-		return x, err
+		return x, asDefect(ctx, err)
 	}
 	defer session.Close()
 	if x, err = s.lossOn(ctx, session, s.others); err != nil || len(s.chain.list) == 0 {
@@ -329,4 +333,20 @@ func (s *Sensitivity) lossOf(ctx context.Context, path string) (x onnxq.OutputLo
 	}
 	chain, err := s.lossOn(ctx, session, s.chain)
 	return worse(x, chain), err
+}
+
+// defect is an error of the runtime with a model: it cannot open or run it.
+type defect struct{ error }
+
+func (d defect) Unwrap() error { return d.error }
+
+// asDefect returns an error of opening or running a model as a defect. What was stopped or killed has none.
+func asDefect(ctx context.Context, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, ort.ErrKilled):
+		return err
+	}
+	return defect{err}
 }

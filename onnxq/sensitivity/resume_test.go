@@ -26,6 +26,7 @@ func TestResume(t *testing.T) {
 		state := filepath.Join(t.TempDir(), "state")
 		stopped := errors.New("stopped")
 		// fit stops at a call of Progress, and returns the bytes of the output, or none, and the number of calls.
+		version := "1"
 		fit := func(o onnxq.Options, state string, stop int) (out []byte, calls int, err error) {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			defer cancel(nil)
@@ -34,7 +35,7 @@ func TestResume(t *testing.T) {
 					cancel(stopped)
 				}
 			}}
-			f, err := sensitivity.FitActivations(ctx, path, o, opts, sensitivity.Limits{}, state)
+			f, err := sensitivity.FitActivations(ctx, path, o, opts, sensitivity.Limits{}, state, version)
 			if err != nil {
 				return nil, calls, err
 			}
@@ -69,12 +70,22 @@ func TestResume(t *testing.T) {
 				t.Errorf("%s: %s is left", name, state)
 			}
 		}
-		fit(o, state, calls/2)
-		told := 0
-		other := o
-		other.Resume, other.MinElements, other.Notify = true, 1, func(string) { told++ }
-		if _, _, err := fit(other, state, 0); err != nil || told != 1 {
-			t.Errorf("%s, other options: %v, told %d times", name, err, told)
+		for what, change := range map[string]func(o *onnxq.Options){
+			"elements":  func(o *onnxq.Options) { o.MinElements = 1 },
+			"algorithm": func(o *onnxq.Options) { o.Algorithm = spec.MSE },
+			"version":   func(*onnxq.Options) { version = "2" },
+		} {
+			version = "1"
+			fit(o, state, calls/2)
+			told := 0
+			other := o
+			other.Resume, other.Notify = true, func(string) { told++ }
+			if change(&other); other.Activations == spec.Dynamic && what == "algorithm" {
+				continue
+			}
+			if _, _, err := fit(other, state, 0); err != nil || told != 1 {
+				t.Errorf("%s, other %s: %v, told %d times", name, what, err, told)
+			}
 		}
 	}
 }

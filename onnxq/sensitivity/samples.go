@@ -20,6 +20,8 @@ const (
 	maxOnDisk = 4 << 30
 )
 
+const samplesPrefix = "onnxquant-samples-" // of the folders with files
+
 // samples are runs of a model.
 type samples struct {
 	list    []*sample
@@ -70,7 +72,7 @@ func (s *store) add(inputs, want []*execute.Tensor) (*sample, error) {
 	}
 	if s.folder == "" {
 		var err error
-		if s.folder, err = os.MkdirTemp(s.parent, "onnxquant-samples-"); err != nil {
+		if s.folder, err = os.MkdirTemp(s.parent, samplesPrefix); err != nil {
 			return nil, err
 		}
 	}
@@ -103,7 +105,7 @@ func (s *Sensitivity) each(ctx context.Context, session execute.Session, x sampl
 		}
 		got, err := session.Run(append(inputs, more...), s.names()...)
 		if err != nil {
-			return err
+			return asDefect(ctx, err)
 		}
 		if err := do(want, got); err != nil {
 			return err

@@ -35,16 +35,16 @@ type StaticFit struct {
 // there. Samples and outputs above 64 MiB are in temporary files, 4 GiB at most. With o.Algorithm GPTQ or Best, data find codes of weights, too, in a
 // temporary file: the caller closes the fit when it needs the options no more.
 func Static(ctx context.Context, path string, o onnxq.Options, opts calibrate.Options, limits Limits) (*StaticFit, error) {
-	f, _, err := fitStatic(ctx, path, o, opts, limits, "")
+	f, _, err := fitStatic(ctx, path, o, opts, limits, state{})
 	return f, err
 }
 
-// fitStatic is Static with the folder of a journal, or "".
-func fitStatic(ctx context.Context, path string, o onnxq.Options, opts calibrate.Options, limits Limits, state string) (*StaticFit, *journal, error) {
+// fitStatic is Static with a journal.
+func fitStatic(ctx context.Context, path string, o onnxq.Options, opts calibrate.Options, limits Limits, at state) (*StaticFit, *journal, error) {
 	o.Balance, o.FloatActivations, o.WideActivations = nil, nil, nil // of other ranges
 	f := &StaticFit{Options: o, Limits: limits}
-	s := &static{fitting: fitting{path: path, data: opts, options: &f.Options, limits: limits, state: state}, fit: f}
-	if s.algorithm = o.Algorithm; o.Algorithm == spec.GPTQ {
+	s := &static{fitting: fitting{path: path, data: opts, options: &f.Options, limits: limits, state: at, algorithm: o.Algorithm}, fit: f}
+	if o.Algorithm == spec.GPTQ {
 		f.Options.Algorithm = spec.MSE // of weights that are decoded
 	}
 	f.Limit = limitOf(limits)
@@ -65,8 +65,7 @@ type static struct {
 	fit  *StaticFit
 	loss *onnxq.OutputLoss // with the options of the fit, and all activations in codes; nil if it is not known
 
-	whole     map[string]calib.Range // ranges before they were clipped; nil: none was
-	algorithm spec.Algorithm         // of codes that are found by data, or ""
+	whole map[string]calib.Range // ranges before they were clipped; nil: none was
 }
 
 // ranges finds the ranges of activations.

@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -175,6 +178,15 @@ func (s *Session) ask(r wire.Request, inputs []*execute.Tensor) (*wire.Response,
 // ErrEnded is wrapped by errors about a model with which the process of ONNX Runtime ended: it crashed.
 var ErrEnded = errors.New("the process of ONNX Runtime ended")
 
+// ErrKilled is an ErrEnded about a process that the user or the system killed: the model may be sound.
+var ErrKilled = fmt.Errorf("%w: it was killed", ErrEnded)
+
+// killed reports whether a signal ended a process that does not come from a crash.
+func killed(p *os.ProcessState) bool {
+	status, ok := p.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled() && slices.Contains([]syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP}, status.Signal())
+}
+
 // ended ends the process after an error of the connection, and returns the cause.
 func (s *Session) ended(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || strings.Contains(err.Error(), "pipe") {
@@ -190,7 +202,11 @@ func (s *Session) ended(err error) error {
 	case err != nil:
 		return fmt.Errorf("%s: %w", s.cmd.Path, err)
 	}
-	return fmt.Errorf("%w: %s: %v%s", ErrEnded, s.cmd.Path, status, s.stderr.summary())
+	ended := ErrEnded
+	if killed(s.cmd.ProcessState) {
+		ended = ErrKilled
+	}
+	return fmt.Errorf("%w: %s: %v%s", ended, s.cmd.Path, status, s.stderr.summary())
 }
 
 // head keeps the beginning of the text written to it.

@@ -216,24 +216,29 @@ func (r *Runner) testEndless(t *testing.T) {
 	}
 }
 
-// A crash is an error of one line.
+// A crash is an error of one line. A process that is killed has not crashed.
 func (r *Runner) testCrash(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("there are no signals")
 	}
 	path := endless(t)
-	s, err := r.Open(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	time.AfterFunc(100*time.Millisecond, func() { s.cmd.Process.Signal(syscall.SIGABRT) })
-	_, err = s.Run(inputs(t, path, 1))
-	if err == nil || !strings.HasPrefix(err.Error(), "the process of ONNX Runtime ended: ") || !strings.HasSuffix(err.Error(), ": SIGABRT: abort") {
-		t.Error(err)
-	}
-	if _, again := s.Run(nil); again != err {
-		t.Errorf("afterwards: %v", again)
+	for signal, suffix := range map[syscall.Signal]string{syscall.SIGABRT: ": SIGABRT: abort", syscall.SIGKILL: ": signal: killed"} {
+		s, err := r.Open(t.Context(), path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		time.AfterFunc(100*time.Millisecond, func() { s.cmd.Process.Signal(signal) })
+		_, err = s.Run(inputs(t, path, 1))
+		if err == nil || !strings.HasPrefix(err.Error(), "the process of ONNX Runtime ended: ") || !strings.HasSuffix(err.Error(), suffix) {
+			t.Error(err)
+		}
+		if errors.Is(err, ErrKilled) != (signal == syscall.SIGKILL) {
+			t.Errorf("%v: killed?", err)
+		}
+		if _, again := s.Run(nil); again != err {
+			t.Errorf("afterwards: %v", again)
+		}
 	}
 }
 
