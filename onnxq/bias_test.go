@@ -24,15 +24,15 @@ func TestBias(t *testing.T) {
 	}{
 		{"MatMul", modeltest.Nodes{modeltest.Node("MatMul", "p", "x w"), modeltest.Node("Add", "y", "p b")}, onnxq.Options{Style: spec.NBits}, 6, false},
 		{"MatMul", modeltest.Nodes{modeltest.Node("MatMul", "p", "x w"), modeltest.Node("Add", "y", "p b")}, onnxq.Options{Style: spec.NBits, NoFoldBias: true}, 3, true},
-		{"MatMul", modeltest.Nodes{modeltest.Node("MatMul", "p", "x w"), modeltest.Node("Add", "y", "p b")}, web, 3, true},
+		{"MatMul", modeltest.Nodes{modeltest.Node("MatMul", "p", "x w"), modeltest.Node("Add", "y", "p b")}, web, 6, false},
 		{"Gemm", modeltest.Nodes{modeltest.Node("Gemm", "y", "x w b")}, onnxq.Options{Style: spec.NBits}, 6, false},
 		{"Gemm", modeltest.Nodes{modeltest.Node("Gemm", "y", "x w b")}, onnxq.Options{Style: spec.NBits, NoFoldBias: true}, 3, true},
-		{"Gemm", modeltest.Nodes{modeltest.Node("Gemm", "y", "x w b")}, web, 3, true},
-		{"zero points", modeltest.Nodes{modeltest.Node("Gemm", "y", "x w b")}, onnxq.Options{Target: spec.ORTWeb, ZeroPoint: true}, 4, true},
+		{"Gemm", modeltest.Nodes{modeltest.Node("Gemm", "y", "x w b")}, web, 6, false},
+		{"zero points", modeltest.Nodes{modeltest.Node("Gemm", "y", "x w b")}, onnxq.Options{Target: spec.ORTWeb, ZeroPoint: true}, 6, false},
 		{"2 bits", modeltest.Nodes{modeltest.Node("MatMul", "y", "x w")}, onnxq.Options{Target: spec.ORTWeb, Bits: 2}, 3, false},
-		{"8 bits", modeltest.Nodes{modeltest.Node("MatMul", "y", "x w")}, onnxq.Options{Target: spec.ORTWeb, Bits: 8}, 0, false},
+		{"8 bits", modeltest.Nodes{modeltest.Node("MatMul", "y", "x w")}, onnxq.Options{Target: spec.ORTWeb, Bits: 8}, 3, false},
 		{"block", modeltest.Nodes{modeltest.Node("MatMul", "y", "x w")}, onnxq.Options{Target: spec.ORTWeb, Block: 64, AllowFallback: true}, 3, false},
-		{"channel", modeltest.Nodes{modeltest.Node("MatMul", "y", "x w")}, onnxq.Options{Target: spec.ORTWeb, Block: spec.PerChannel}, 0, false},
+		{"channel", modeltest.Nodes{modeltest.Node("MatMul", "y", "x w")}, onnxq.Options{Target: spec.ORTWeb, Block: spec.PerChannel}, 3, false},
 	} {
 		m := modeltest.Model(modeltest.Tensors{modeltest.Floats("w", 96, 32), modeltest.Floats("b", 32)}, c.nodes)
 		out := filepath.Join(t.TempDir(), "out.onnx")

@@ -72,7 +72,8 @@ func TestResume(t *testing.T) {
 		}
 		return len(found)
 	}
-	const runs = 3 + 1 // a group for each layer, and the check of the outputs
+	const groups, checks = 3, 3 // a group for each layer; the check of the outputs runs three models
+	const runs = groups + checks
 	// The codes, the record of them, and values between two parts of the model while parts are left.
 	kept := []int{0, 3, 3, 2}
 	block := onnxq.Options{Block: 32}
@@ -83,7 +84,7 @@ func TestResume(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for done := range runs {
+	for done := range groups + 1 {
 		if _, err := convert("out.onnx", done, block); !errors.Is(err, errStopped) || files("out.onnx") != kept[done] {
 			t.Fatalf("%d groups: %v, %d files", done, err, files("out.onnx"))
 		}
@@ -101,7 +102,7 @@ func TestResume(t *testing.T) {
 		t.Fatalf("stopped while writing: %v, %d files", err, files("out.onnx"))
 	}
 	stopWriting, block.Resume = false, true
-	if left, err := convert("out.onnx", 1, block); err != nil || left != 0 || files("out.onnx") != 1 {
+	if left, err := convert("out.onnx", checks, block); err != nil || left != 0 || files("out.onnx") != 1 {
 		t.Fatalf("stopped while writing, resumed: %v, %d runs left, %d files", err, left, files("out.onnx"))
 	}
 	os.Remove(filepath.Join(folder, "out.onnx"))

@@ -28,7 +28,7 @@ func (s *search) worthwhile(c *candidate) bool {
 	const least, doubled = 0.004, 0.15
 	enough := least
 	if len(s.trials) > 0 {
-		enough = max(least, doubled*s.cost(c)/s.elapsed())
+		enough = max(least, doubled*s.cost(c)/s.spent)
 	}
 	return s.promise(c).value >= enough
 }

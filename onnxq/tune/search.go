@@ -32,6 +32,7 @@ type search struct {
 	library bool // ONNX Runtime is there
 
 	earlier float64 // seconds of an earlier search
+	spent   float64 // seconds until the last trial ended, so that a search that goes on decides alike
 
 	severe map[Kind]float64 // severity from which trials do not count, for the final samples refused one
 

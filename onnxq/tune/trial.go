@@ -128,6 +128,7 @@ func (s *search) settle(ctx context.Context, t *Trial) error {
 			return err
 		}
 	}
+	s.spent = t.elapsed
 	if s.opts.Tried != nil {
 		s.opts.Tried(*t)
 	}
