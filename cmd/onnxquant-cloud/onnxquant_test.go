@@ -200,3 +200,70 @@ func TestKilled(t *testing.T) {
 		}
 	}
 }
+
+// A model with external data that is replaced stays whole if the new one cannot be written; an output that cannot be sent is kept.
+func TestReplaced(t *testing.T) {
+	onnxquant, s := programs(t), newS3(t)
+	model, folder := big(t, "2"), t.TempDir()
+	t.Setenv("TMPDIR", folder)
+	convert := func(bits string) (string, error) {
+		return run(t, onnxquant, "--bits", bits, "--external-data", "always", model, "s3://bucket/o.onnx")
+	}
+	has := func(key string) bool { return s.get(t, key) != nil }
+	if text, err := convert("8"); err != nil || !has("o.onnx.data") {
+		t.Fatal(text, err)
+	}
+	before, data := s.get(t, "o.onnx"), s.get(t, "o.onnx.data")
+	s.before = func(w http.ResponseWriter, r *http.Request) bool {
+		refused := r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/o.onnx")
+		if refused {
+			w.WriteHeader(http.StatusForbidden)
+		}
+		return refused
+	}
+	text, err := convert("4")
+	if err == nil || !bytes.Equal(s.get(t, "o.onnx"), before) || !bytes.Equal(s.get(t, "o.onnx.data"), data) {
+		t.Error("the model was changed", text)
+	}
+	_, kept, _ := strings.Cut(strings.TrimSpace(text), "it is kept as ")
+	kept = strings.TrimSuffix(kept, ")")
+	if _, err := os.Stat(kept); err != nil || !strings.HasPrefix(kept, folder) {
+		t.Error(text)
+	}
+	os.RemoveAll(filepath.Dir(kept))
+	s.before = nil
+	for i, bits := range []string{"4", "8"} {
+		if text, err := convert(bits); err != nil {
+			t.Fatal(text)
+		}
+		if has("o.onnx.data") != (i == 1) || has("o.onnx.1.data") != (i == 0) {
+			t.Error("data are missing, or stay")
+		}
+		mustRun(t, onnxquant, "verify", "--engine", "none", model, "s3://bucket/o.onnx")
+	}
+	if !bytes.Equal(s.get(t, "o.onnx"), before) || !bytes.Equal(s.get(t, "o.onnx.data"), data) {
+		t.Error("the bytes are others than at first")
+	}
+	// An explicit name that the model uses is refused; a bucket that is missing is noticed first.
+	for _, c := range [][]string{
+		{"--external-data-name", "o.onnx.data", model, "s3://bucket/o.onnx", "has its data in o.onnx.data"},
+		{model, "s3://another/o.onnx", "s3://another/o.onnx: there is no such bucket"},
+	} {
+		if text, err := run(t, onnxquant, c[:len(c)-1]...); err == nil || !strings.Contains(text, c[len(c)-1]) || strings.Contains(text, "quantized") {
+			t.Error(text)
+		}
+	}
+	// A batch does the same.
+	for i, bits := range []string{"8", "4"} {
+		mustRun(t, onnxquant, "batch", "--no-gate", model, "s3://bucket/batch", "--", "--external-data", "always", "--bits", bits)
+		if has("batch/big.onnx.data") != (i == 0) || has("batch/big.onnx.1.data") != (i == 1) {
+			t.Error("data are missing, or stay")
+		}
+	}
+	if text := mustRun(t, onnxquant, "batch", "--no-gate", model, "s3://bucket/batch", "--", "--external-data", "always", "--bits", "4"); !strings.Contains(text, "1 of them before") {
+		t.Error(text)
+	}
+	if left, _ := os.ReadDir(folder); len(left) > 0 {
+		t.Errorf("%v is left", left)
+	}
+}

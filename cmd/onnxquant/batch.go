@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -12,6 +13,7 @@ import (
 
 	"onnxquant/internal/cli"
 	"onnxquant/internal/cli/specvalue"
+	"onnxquant/internal/remote"
 	"onnxquant/onnxq/attest"
 	"onnxquant/onnxq/batch"
 	"onnxquant/onnxq/verify"
@@ -90,6 +92,9 @@ func runBatch(ctx context.Context, c *cli.Console, args []string) error {
 	for i := range jobs {
 		j := &jobs[i]
 		flags, err := jobFlags(c.App, defaults, j.Options)
+		if err == nil && remote.IsObject(f.opts.Folder) && slices.Contains(flags, "--resume=true") {
+			err = errors.New("--resume is for outputs that are files: no progress is kept for objects")
+		}
 		if err != nil {
 			j.Wrong = fmt.Errorf("%s: %w", j.At(), err)
 			continue

@@ -220,10 +220,13 @@ func withHint(err error) error {
 	return err
 }
 
+// resumeHint ends errors after which progress is kept.
+const resumeHint = "; --resume continues from there"
+
 // resumable says how to go on after an error.
 func (f *calibFlags) resumable(err error) error {
 	if errors.Is(err, onnxq.ErrKept) {
-		return fmt.Errorf("%w; --resume continues from there", err)
+		return fmt.Errorf("%w%s", err, resumeHint)
 	}
 	return err
 }

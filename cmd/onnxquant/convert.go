@@ -35,8 +35,9 @@ type convertFlags struct {
 	imatrix     string
 	auto        int64 // bytes; 0: not asked for
 	page        string
-	origin      string  // of a remote model
-	object      string  // that the output becomes; "": it is a file
+	origin      string // of a remote model
+	object      string // that the output becomes; "": it is a file
+	target      *remote.Target
 	slowdown    float64 // 0: not asked for
 	speed       string  // as measured
 
@@ -149,12 +150,21 @@ func runConvert(ctx context.Context, c *cli.Console, args []string) (err error) 
 	if err != nil {
 		return err
 	}
+	if err := remote.CheckOut(out); err != nil {
+		return cli.Usagef("%v", err)
+	}
 	if remote.IsObject(out) {
-		var remove func()
-		if out, remove, err = f.stage(out); err != nil {
+		if f.isFolderJob(in) {
+			return cli.Usagef("%s: outputs of a folder do not become objects; onnxquant batch writes these", cli.Printable(out))
+		}
+		var remove func(error)
+		if out, remove, err = f.stage(ctx, c, in, out); err != nil {
 			return err
 		}
-		defer remove()
+		defer func() {
+			remove(err)
+			err = unkept(err)
+		}()
 	}
 	if remote.Is(in) {
 		var remove func()
@@ -168,9 +178,6 @@ func runConvert(ctx context.Context, c *cli.Console, args []string) (err error) 
 		}()
 	}
 	if f.isFolderJob(in) {
-		if f.object != "" {
-			return cli.Usagef("%s: outputs of a folder do not become objects; onnxquant batch writes these", cli.Printable(f.object))
-		}
 		return f.ofFolder(ctx, c, args, in, out)
 	}
 	return f.ofModel(ctx, c, fs, args, in, out)
@@ -384,7 +391,7 @@ func (f *convertFlags) convert(ctx context.Context, c *cli.Console, start time.T
 		return f.refused(c, f.faster(f.resumable(err)))
 	}
 	f.fit.Done()
-	told, err := f.published(ctx, made)
+	told, err := f.published(ctx, c, made)
 	if err != nil {
 		return err
 	}

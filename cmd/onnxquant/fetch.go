@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"onnxquant/internal/cli"
 	"onnxquant/internal/remote"
@@ -44,28 +46,53 @@ func (f *convertFlags) fetch(ctx context.Context, c *cli.Console, in, out string
 	return made.Path, func() { os.RemoveAll(folder) }, nil
 }
 
-// stage returns a path for an output that becomes objects. remove removes its folder.
-func (f *convertFlags) stage(out string) (path string, remove func(), err error) {
-	if err := remote.CheckObject(out); err != nil {
-		return "", nil, cli.Usagef("%v", err)
+// stage returns a path for an output that becomes objects, once the store has answered. remove removes its folder, unless err is that
+// the output could not be sent.
+func (f *convertFlags) stage(ctx context.Context, c *cli.Console, in, out string) (path string, remove func(err error), err error) {
+	switch {
+	case f.resume:
+		return "", nil, cli.Usagef("%s: --resume is for an OUT that is a file: no progress is kept for an object", cli.Printable(out))
+	case remote.Same(in, out):
+		return "", nil, cli.Usagef("%s: IN and OUT are the same object", cli.Printable(remote.Plain(out)))
+	}
+	if !f.dryRun {
+		if f.target, err = remote.New().Target(ctx, out, f.opts.ExternalDataName); err != nil {
+			return "", nil, err
+		}
+		c.WarnAll(f.target.Notes)
+		f.target.Notes = nil
+		if f.opts.ExternalData != spec.ExternalNever {
+			f.opts.ExternalDataName = f.target.Data
+		}
 	}
 	folder, err := os.MkdirTemp("", "onnxquant-out-*")
 	if err != nil {
 		return "", nil, err
 	}
 	f.object = out
-	return filepath.Join(folder, remote.Base(out)), func() { os.RemoveAll(folder) }, nil
+	return filepath.Join(folder, remote.Base(out)), func(err error) {
+		if !errors.Is(err, errUnsent) {
+			os.RemoveAll(folder)
+		}
+	}, nil
 }
 
+// errUnsent is wrapped by the error about an output that could not be sent, and is kept.
+var errUnsent = errors.New("it was made, but not sent")
+
 // published writes the output to objects if it has to become some, and returns the report that names them.
-func (f *convertFlags) published(ctx context.Context, made *onnxq.Report) (*onnxq.Report, error) {
+func (f *convertFlags) published(ctx context.Context, c *cli.Console, made *onnxq.Report) (*onnxq.Report, error) {
 	if f.object == "" {
 		return made, nil
 	}
-	written, err := remote.New().Publish(ctx, f.object, filesOf(made))
-	if err != nil {
+	written, err := f.target.Publish(ctx, filesOf(made))
+	switch {
+	case ctx.Err() != nil:
 		return nil, err
+	case err != nil:
+		return nil, fmt.Errorf("%w (%w: it is kept as %s)", err, errUnsent, made.Output)
 	}
+	c.WarnAll(f.target.Notes)
 	told := *made
 	told.Output, told.MoreData = written[0].Name, nil
 	for i, data := range written[1:] {
@@ -76,6 +103,15 @@ func (f *convertFlags) published(ctx context.Context, made *onnxq.Report) (*onnx
 		}
 	}
 	return &told, nil
+}
+
+// unkept is an error of a conversion to an object without the words that progress is kept: that is beside a file alone.
+func unkept(err error) error {
+	if !errors.Is(err, onnxq.ErrKept) {
+		return err
+	}
+	text := strings.NewReplacer(" ("+onnxq.ErrKept.Error()+")", "", resumeHint, "").Replace(err.Error())
+	return fmt.Errorf("%s; OUT is an object, for which no progress is kept", text)
 }
 
 // fetched returns paths of models on this machine. Remote ones are put into a folder, which remove removes.

@@ -62,7 +62,7 @@ func program() *cli.App {
 // kept says whether a job that a signal stopped can go on.
 func kept(signal, err error) error {
 	if errors.Is(err, onnxq.ErrKept) {
-		return fmt.Errorf("%w (%w); --resume continues from there", signal, onnxq.ErrKept)
+		return fmt.Errorf("%w (%w)%s", signal, onnxq.ErrKept, resumeHint)
 	}
 	return signal
 }

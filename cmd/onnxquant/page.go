@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"onnxquant/internal/cli"
+	"onnxquant/internal/remote"
 	"onnxquant/onnxq/report"
 )
 
@@ -57,7 +58,7 @@ func noPage(args []string, flag string) error {
 func reportOptions(args []string, command ...string) report.Options {
 	words := append([]string{"onnxquant"}, command...)
 	for _, arg := range args {
-		words = append(words, cli.ShellQuoted(arg))
+		words = append(words, cli.ShellQuoted(remote.Plain(arg)))
 	}
 	return report.Options{Tool: "onnxquant " + buildVersion(), Command: strings.Join(words, " ")}
 }

@@ -6,7 +6,8 @@
 // model first, by ranges, and then the contents of tensors. A connection that is cut is made again, and goes on where the first
 // one stopped; so does a later Fetch to the same folder. Where the hub tells a hash, the content is checked.
 //
-// [Client.Put] writes an object, which appears whole or not at all.
+// [Client.Put] writes an object, which appears whole or not at all. [Client.Target] is for models with external data: the model that is
+// replaced stays whole until then.
 package remote
 
 import (

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/url"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -26,6 +27,22 @@ func Is(name string) bool {
 // IsObject reports whether a name is that of an object, which can be written.
 func IsObject(name string) bool {
 	return slices.ContainsFunc(objectSchemes, func(scheme string) bool { return begins(name, scheme) })
+}
+
+// urlLike begins the name of something that is no file. A single letter is a drive of Windows.
+var urlLike = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]+:/`)
+
+// CheckOut refuses a name for outputs that is neither that of a file or folder nor that of an object.
+func CheckOut(name string) error {
+	switch {
+	case IsObject(name):
+		if _, err := parse(name); err != nil {
+			return fmt.Errorf("%s: %w", Plain(name), err)
+		}
+	case urlLike.MatchString(name):
+		return fmt.Errorf("%s: only files and objects can be written, s3://BUCKET/KEY, gs://BUCKET/KEY and azblob://CONTAINER/KEY; for a file of this name, write ./ before it", Plain(name))
+	}
+	return nil
 }
 
 func begins(name, scheme string) bool {
@@ -95,6 +112,13 @@ func parseObject(name string) (p place, err error) {
 	return p, nil
 }
 
+// Same reports whether two names are those of one object.
+func Same(a, b string) bool {
+	p, err := parse(a)
+	q, err2 := parse(b)
+	return errors.Join(err, err2) == nil && p.object != "" && p.object == q.object
+}
+
 func isLoopback(u *url.URL) bool {
 	ip := net.ParseIP(u.Hostname())
 	return u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
@@ -103,6 +127,7 @@ func isLoopback(u *url.URL) bool {
 // Base returns the name of the file without folders.
 func Base(name string) string {
 	if IsObject(name) {
+		name = Plain(name)
 		return name[strings.LastIndexByte(name, '/')+1:]
 	}
 	u, err := url.Parse(name)
@@ -128,9 +153,10 @@ func beside(name, location string) (string, error) {
 	return u.ResolveReference(&url.URL{Path: location}).String(), nil
 }
 
-// Plain returns a name without the query of a URL, which may be a signature: it is for messages and records.
+// Plain returns a name without the query of a URL, which may be a signature: it is for messages and records. A name of the hub has
+// no query.
 func Plain(name string) string {
-	if !begins(name, "https://") && !begins(name, "http://") {
+	if begins(name, hubScheme) || !urlLike.MatchString(name) {
 		return name
 	}
 	if i := strings.IndexAny(name, "?#"); i >= 0 {

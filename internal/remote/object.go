@@ -29,6 +29,8 @@ type object struct {
 	f     *os.File
 	parts *os.File // a line with the version, and the numbers of blocks that are on the disk
 	have  []bool   // by block
+
+	failed error // of the server or the disk
 }
 
 // openObject opens the local file at path, with the parts that an earlier attempt has got of the same version.
@@ -117,7 +119,8 @@ func (o *object) get(first, end int64) error {
 			return first > before, err
 		})
 		if err != nil {
-			return fmt.Errorf("%s: %w", o.info.Name, err)
+			o.failed = fmt.Errorf("%s: %w", o.info.Name, err)
+			return o.failed
 		}
 	}
 }

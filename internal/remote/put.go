@@ -10,8 +10,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 )
@@ -38,25 +36,6 @@ func (c *Client) Put(ctx context.Context, name, path string) (*Info, error) {
 	return info, nil
 }
 
-// Publish writes the files of a model, the model first, to objects: the model as name, the others beside it. The model is written
-// last, so that it is not there without its data.
-func (c *Client) Publish(ctx context.Context, name string, paths []string) ([]*Info, error) {
-	made := make([]*Info, len(paths))
-	for i, path := range slices.Backward(paths) {
-		to, err := name, error(nil)
-		if i > 0 {
-			to, err = beside(name, filepath.Base(path))
-		}
-		if err != nil {
-			return nil, err
-		}
-		if made[i], err = c.Put(ctx, to, path); err != nil {
-			return nil, err
-		}
-	}
-	return made, nil
-}
-
 // Get reads a file as it is.
 func (c *Client) Get(ctx context.Context, name, path string) error {
 	info, err := c.Stat(ctx, name)
@@ -70,14 +49,6 @@ func (c *Client) Get(ctx context.Context, name, path string) error {
 	defer os.Remove(path + partsSuffix)
 	defer o.Close()
 	return o.finish()
-}
-
-// CheckObject refuses a name that no object has.
-func CheckObject(name string) error {
-	if _, err := parse(name); err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	return nil
 }
 
 // atEnd is how long a store may take to put the parts of an object together.

@@ -580,6 +580,39 @@ func TestNames(t *testing.T) {
 	}
 }
 
+// Messages have no query, which may be a signature. Names of files and of the hub stay.
+func TestPlain(t *testing.T) {
+	for name, want := range map[string]string{
+		"s3://b/k?X-Amz-Signature=x": "s3://b/k", "gs://b/k#x": "gs://b/k", "azblob://c?sig=x": "azblob://c", "https://h/p?x#y": "https://h/p", "ftp://h/p?x": "ftp://h/p",
+		"hf://o/r@a#b/m.onnx": "hf://o/r@a#b/m.onnx", "a?b.onnx": "a?b.onnx", "./s3:/x?y": "./s3:/x?y", `C:/a#b`: `C:/a#b`,
+	} {
+		if got := Plain(name); got != want {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
+
+func TestCheckOut(t *testing.T) {
+	for name, want := range map[string]bool{
+		"a.onnx": true, "/a/b": true, `C:/a`: true, "./s3:/b": true, "s3://b/k": true, "azblob://b/k/l": true, "": true,
+		"s3:/b/k": false, "s3://": false, "s3://b": false, "s3://b/../k": false, "gs://b/k?x": false, "hf://o/r/p": false, "https://h/p": false, "ftp://h/p": false,
+	} {
+		if err := CheckOut(name); (err == nil) != want {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// The data of a model get a name that the model does not use that they replace.
+func TestUses(t *testing.T) {
+	target := Target{old: []string{"m.onnx.data", "m.onnx.data_1", "w.bin"}}
+	for name, want := range map[string]bool{"m.onnx.data": true, "w.bin": true, "m.onnx.1.data": false, "m.onnx": false} {
+		if target.uses(name) != want {
+			t.Errorf("%s: %v", name, !want)
+		}
+	}
+}
+
 // Without an ETag, the time of modification tells versions apart, unless it was just now.
 func TestVersion(t *testing.T) {
 	now := time.Now()

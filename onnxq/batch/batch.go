@@ -157,6 +157,9 @@ func Run(ctx context.Context, jobs []Job, o Options) (*Summary, error) {
 		return nil, err
 	}
 	start := time.Now()
+	if err := checkFolder(o.Folder); err != nil {
+		return nil, err
+	}
 	if err := check(jobs, o.Folder); err != nil {
 		return nil, err
 	}
@@ -313,7 +316,11 @@ func (r *run) convert(ctx context.Context, j *Job, record *Record) (err error) {
 	if remote.Plain(j.In) != j.In {
 		in = j.In // with the query, which is not recorded
 	}
-	c := Call{In: in, Out: out, Options: j.Options, Gate: r.Gate, Threads: r.threads}
+	target, options, err := r.out.target(ctx, j.Out, j.Options)
+	if err != nil {
+		return err
+	}
+	c := Call{In: in, Out: out, Options: options, Gate: r.Gate, Threads: r.threads}
 	if r.Attest {
 		c.Attest = out + attest.Suffix
 	}
@@ -346,7 +353,13 @@ func (r *run) convert(ctx context.Context, j *Job, record *Record) (err error) {
 		}
 		record.Outputs[i].Path = filepath.ToSlash(name)
 	}
-	return r.out.publish(ctx, j.Out, record.Outputs)
+	if err := r.out.publish(ctx, target, record.Outputs); err != nil {
+		return err
+	}
+	if target != nil {
+		record.Warnings = append(record.Warnings, target.Notes...)
+	}
+	return nil
 }
 
 // inputs reads the model, its external data, and the files that options name.

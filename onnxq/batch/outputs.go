@@ -6,12 +6,14 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
 	"onnxquant/internal/msg"
 	"onnxquant/internal/remote"
 	"onnxquant/onnxq/attest"
+	"onnxquant/spec"
 )
 
 // outputs is where outputs and manifests go: a folder, or objects.
@@ -27,15 +29,23 @@ type outputs struct {
 // openOutputs opens the place that a user named. close removes what is temporary.
 func openOutputs(name string, c *remote.Client) (o *outputs, err error) {
 	o = &outputs{folder: name, client: c}
+	if err := checkFolder(name); err != nil {
+		return nil, err
+	}
 	if !remote.IsObject(name) {
 		return o, nil
 	}
 	o.prefix = strings.TrimRight(name, "/") + "/"
-	if err := remote.CheckObject(o.prefix + "manifest.jsonl"); err != nil {
-		return nil, err
-	}
 	o.folder, err = os.MkdirTemp("", "onnxquant-batch-*")
 	return o, err
+}
+
+// checkFolder refuses a name that is neither that of a folder nor that of objects.
+func checkFolder(name string) error {
+	if remote.IsObject(name) {
+		name = strings.TrimRight(name, "/") + "/" + manifestOf(spec.Share{})
+	}
+	return remote.CheckOut(name)
 }
 
 func (o *outputs) close() {
@@ -66,9 +76,31 @@ func (o *outputs) records(ctx context.Context) (map[string]*Record, error) {
 	return records(o.folder)
 }
 
-// publish writes the files of an output, the model first, to objects, and notes their versions. The model comes last.
-func (o *outputs) publish(ctx context.Context, out string, files []attest.File) error {
+// dataFlag names external data.
+const dataFlag = "--external-data-name="
+
+// target asks the store about an output, before it is made. The options give its external data another name than those have that are
+// there. It is nil for files.
+func (o *outputs) target(ctx context.Context, out string, options []string) (*remote.Target, []string, error) {
 	if o.prefix == "" {
+		return nil, options, nil
+	}
+	wanted := ""
+	for _, word := range options {
+		if name, ok := strings.CutPrefix(word, dataFlag); ok {
+			wanted = name
+		}
+	}
+	t, err := o.client.Target(ctx, o.prefix+out, wanted)
+	if err == nil && t.Data != wanted && !slices.Contains(options, "--external-data="+string(spec.ExternalNever)) {
+		options = append(slices.Clone(options), dataFlag+t.Data)
+	}
+	return t, options, err
+}
+
+// publish writes the files of an output, the model first, to objects, and notes their versions. The model comes last.
+func (o *outputs) publish(ctx context.Context, t *remote.Target, files []attest.File) error {
+	if t == nil {
 		return nil
 	}
 	paths := make([]string, len(files))
@@ -76,7 +108,7 @@ func (o *outputs) publish(ctx context.Context, out string, files []attest.File) 
 		paths[i] = o.path(f.Path)
 		defer os.Remove(paths[i])
 	}
-	written, err := o.client.Publish(ctx, o.prefix+out, paths)
+	written, err := t.Publish(ctx, paths)
 	if err != nil {
 		return err
 	}
