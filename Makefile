@@ -50,6 +50,7 @@ help:
 	@echo 'make checksums  test/oracle/checksums.txt, from what bin/onnxquant writes: after a change of bytes that is meant'
 	@echo 'make kernels  what the pinned ONNX Runtime runs: internal/target/kernels_ort.txt, bfloat16_ort.txt, spec/float_ops_ort.txt'
 	@echo 'make kernels-next NEXT=PYTHON  the same at opsets that a newer one loads, in an environment with it'
+	@echo 'make pin ORT=VERSION  moves the pinned ONNX Runtime, and remakes the tables that are measured with it'
 	@echo 'make costs    internal/target/costs_ort.txt: what forms of weights cost in ONNX Runtime, in half an hour'
 	@echo 'make fusion   test/oracle/fusion.txt: what ONNX Runtime fuses'
 	@echo 'make speed    the table of runs in docs/performance.md: real models beside float, in ONNX Runtime; in 20 minutes'
@@ -285,6 +286,11 @@ costs: $(VENV)/ready
 
 kernels: $(VENV)/ready
 	$(VENV)/bin/python test/oracle/kernels.py --write
+
+# Another version of ONNX Runtime, with the tables that are measured with it: make pin ORT=1.32.0
+.PHONY: pin
+pin:
+	test/pin.sh $(ORT)
 
 # With a newer ONNX Runtime: make kernels-next NEXT=path/to/its/python
 kernels-next:

@@ -240,7 +240,7 @@ func TestHazards(t *testing.T) {
 	}
 }
 
-// The older WebGPU kernels compute some models wrongly, and refuse others.
+// The older WebGPU kernels compute some models wrongly, and refuse some.
 func TestHazardsOfBrowsers(t *testing.T) {
 	const f32 = dtype.Float32
 	nbits := func(bits, block, k int64, inputs string) *testmodels.Model {
