@@ -171,8 +171,8 @@ type Options struct {
 	Names *rules.Names
 
 	// CacheScales has the scales of key-value caches by input of the model: one, one per head, or one per channel of each
-	// head. These caches become int8: inputs and outputs of the model have codes. calibrate.Data.CacheScales finds them. They
-	// must name all caches of the model.
+	// head, finite and above 0. These caches become int8: inputs and outputs of the model have codes. They must name all
+	// caches of the model. calibrate.Data.CacheScales finds them.
 	CacheScales map[string][]float32
 
 	// Calibration runs the model on samples. Algorithms awq, gptq and best find codes by the inputs

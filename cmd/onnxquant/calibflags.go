@@ -159,9 +159,6 @@ func (f *calibFlags) cacheScales(ctx context.Context) (map[string][]float32, err
 	if f.cache == "" || f.data == nil {
 		return nil, nil
 	}
-	if err := f.data.Open(ctx); err != nil {
-		return nil, err
-	}
 	return f.data.CacheScales(ctx, f.cache)
 }
 
@@ -249,7 +246,8 @@ func (f *calibFlags) dropData(o *onnxq.Options) {
 	}
 }
 
-// finishOutput checks the flags of an output of a folder. given are those of the command line. Unless they have --algorithm, outputs with weights that gptq supports get best, and the others are made without the data.
+// finishOutput checks the flags of an output of a folder. given are those of the command line. Unless they have --algorithm,
+// outputs with weights that gptq supports get best. The others are made without the data.
 func (f *calibFlags) finishOutput(fs, given *pflag.FlagSet, o *onnxq.Options) error {
 	if err := f.finish(fs, o, ""); err != nil || f.data == nil {
 		return err

@@ -25,7 +25,7 @@ func (f *levelFlags) define(fs *pflag.FlagSet, o *onnxq.Options) {
 	flag.Usage += ";\nauto, with --calib: 4, and 1 for those products whose 4 gives\nheld-out samples other classes; summary and --json name them"
 }
 
-// prepare opens the data for levels, and holds out samples. The rest of them is for codes.
+// prepareLevels opens the data for levels, and holds out samples. The rest of them is for codes.
 func (f *convertFlags) prepareLevels(ctx context.Context, in string, bar *cli.Progress) (err error) {
 	if !f.levels.auto {
 		return nil

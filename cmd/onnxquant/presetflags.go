@@ -17,6 +17,7 @@ import (
 	"onnxquant/internal/preset"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/calibrate"
+	"onnxquant/onnxq/sensitivity"
 )
 
 // parse parses the flags of a preset, and then the flags of the command line.
@@ -104,6 +105,10 @@ func (j *folderJob) options(ctx context.Context, m *folder.Model, o preset.Outpu
 	if err != nil {
 		return opts, err
 	}
+	scales, err := j.cacheScales(ctx, m.Name) // it may refuse the model, before longer work
+	if err != nil {
+		return opts, err
+	}
 	f.opts.Calibrating, f.opts.Tuning, f.opts.Notify = j.bar.Calibrating, j.bar.Tuning, j.bar.Warn
 	switch {
 	case f.fitted:
@@ -122,9 +127,7 @@ func (j *folderJob) options(ctx context.Context, m *folder.Model, o preset.Outpu
 			f.opts.Algorithm = cmp.Or(f.without, f.opts.Algorithm)
 		}
 	}
-	if f.opts.CacheScales, err = j.cacheScales(ctx, m.Name); err != nil {
-		return opts, err
-	}
+	f.opts.CacheScales = scales
 	return f.opts, f.readWeights(j.console, m.Model)
 }
 
@@ -166,7 +169,7 @@ func (j *folderJob) calibration(ctx context.Context, model string) (*calibrate.D
 		f.data = nil
 		j.console.Warn(fmt.Sprintf("%s is not calibrated: %v", cli.Printable(model), err))
 	}
-	if !j.flags.dryRun && !j.flags.quiet {
+	if !j.flags.dryRun && !j.flags.quiet && !sensitivity.Fits(j.flags.opts) { // else fit warns
 		f.warnSlow(j.console)
 	}
 	j.data[model] = f.data

@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -129,9 +130,12 @@ func codesOf(weights []rewrite.Weight) (all []spec.StepCodes) {
 
 // draft makes a plan with exceptions.
 func (l planner) draft(except discover.Exceptions) (*Plan, error) {
-	x, o := l.graph, l.opts.Discover
+	x := l.graph
 	p := &Plan{planner: l, except: except}
-	var err error
+	o, err := l.besideCaches()
+	if err != nil {
+		return nil, err
+	}
 	if p.Decisions, p.static, err = discover.All(x, o, except); err != nil {
 		return nil, err
 	}
@@ -213,6 +217,21 @@ func (l planner) draft(except discover.Exceptions) (*Plan, error) {
 		p.warn("%s", warning)
 	}
 	return p, err
+}
+
+// besideCaches returns the options of discover. Caches that become int8 have no codes as activations.
+func (l planner) besideCaches() (o discover.Options, err error) {
+	if o = l.opts.Discover; o.Static == nil || len(l.opts.Caches) == 0 {
+		return o, nil
+	}
+	values, err := kvcache.Values(l.graph.File.Proto)
+	static := *o.Static
+	static.Float = maps.Clone(static.Float)
+	for _, name := range values {
+		static.Float[name] = true
+	}
+	o.Static = &static
+	return o, err
 }
 
 // vanishedHalves names the tensors written in half of which a part became 0.

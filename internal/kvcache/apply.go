@@ -3,7 +3,9 @@ package kvcache
 import (
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -34,17 +36,20 @@ func Apply(c *graph.Copy, scales map[string][]float32) (grown int64, err error) 
 	if err != nil {
 		return 0, err
 	}
+	for _, name := range slices.Sorted(maps.Keys(scales)) {
+		if !slices.ContainsFunc(caches, func(c Cache) bool { return c.Input == name }) {
+			return 0, fmt.Errorf("%w: %s has scales, which is no cache; the model has %s", ErrCache, msg.Quote(name), msg.ListNames(inputsOf(caches)))
+		}
+	}
 	e := &editor{scene: newScene(c.Proto.Graph), names: c.Names, dropped: map[int]bool{}, gone: map[string]bool{}}
 	record := map[string][2]string{}
 	opset := graph.Opset(c.Proto)
 	for _, cache := range caches {
-		s, given := scales[cache.Input]
-		switch per := int64(len(s)); {
-		case !given:
-			return 0, fmt.Errorf("%w: input %s has no scales", ErrCache, msg.Quote(cache.Input))
-		case per != 1 && (cache.Heads == 0 || per%cache.Heads != 0):
-			return 0, fmt.Errorf("%w: input %s: %d scales for %d heads", ErrCache, msg.Quote(cache.Input), per, cache.Heads)
-		case cache.Operator != groupQuery && opset < firstQuantize, cache.Operator != groupQuery && per > 1 && opset < firstPerAxis:
+		s, err := cache.takes(scales[cache.Input])
+		switch {
+		case err != nil:
+			return 0, fmt.Errorf("%w: input %s: %w", ErrCache, msg.Quote(cache.Input), err)
+		case cache.Operator != groupQuery && opset < firstQuantize, cache.Operator != groupQuery && len(s) > 1 && opset < firstPerAxis:
 			return 0, fmt.Errorf("%w: opset %d lacks the QuantizeLinear that a cache needs; raise the model to %d with onnx.version_converter", ErrCache, opset, firstPerAxis)
 		case cache.Operator == groupQuery:
 			e.native(cache, s)
@@ -62,6 +67,41 @@ func Apply(c *graph.Copy, scales map[string][]float32) (grown int64, err error) 
 	before := proto.Size(&onnxpb.ModelProto{MetadataProps: c.Proto.MetadataProps})
 	c.Proto.MetadataProps = append(slices.Clone(c.Proto.MetadataProps), &onnxpb.StringStringEntryProto{Key: new(Key), Value: new(string(text))})
 	return int64(proto.Size(&onnxpb.ModelProto{MetadataProps: c.Proto.MetadataProps}) - before), nil
+}
+
+// inputsOf lists the inputs of caches.
+func inputsOf(caches []Cache) (all []string) {
+	for _, c := range caches {
+		all = append(all, c.Input)
+	}
+	return all
+}
+
+// takes checks scales of a cache. It returns them as the operator needs them.
+func (c *Cache) takes(scales []float32) ([]float32, error) {
+	n := int64(len(scales))
+	perHead, perChannel := c.Heads > 0 && n == c.Heads, c.Heads > 0 && n == c.Heads*c.size
+	if c.Heads > 0 && c.size == 0 { // Heads scales may be of either kind
+		perChannel = n > c.Heads && n%c.Heads == 0
+	}
+	switch {
+	case n == 0:
+		return nil, errors.New("it has no scales")
+	case n != 1 && !perHead && !perChannel:
+		return nil, fmt.Errorf("%d scales for %d heads; want one, one for each head, or one for each channel of each head", n, c.Heads)
+	}
+	for _, s := range scales {
+		if !(s > 0 && s <= math.MaxFloat32) {
+			return nil, fmt.Errorf("the scale %g; want a finite number above 0", s)
+		}
+	}
+	if n == 1 || perChannel || c.Operator != groupQuery {
+		return scales, nil
+	}
+	if c.size == 0 {
+		return nil, errors.New("the model leaves the size of heads open, so GroupQueryAttention cannot have a scale for each head; give one for each channel")
+	}
+	return repeated(scales, c.size), nil
 }
 
 // editor changes a main graph.

@@ -24,6 +24,7 @@ type Cache struct {
 	Operator      string // that extends it, as graph.Operator names it
 
 	Heads int64 // the number of heads, on axis 1 of 4; 0: not known
+	size  int64 // channels of a head; 0: not known
 
 	rotation rotation // of keys
 
@@ -110,6 +111,19 @@ func Find(m *onnxpb.ModelProto) ([]Cache, error) {
 		return nil, fmt.Errorf("%w: the model has no input that an operator extends and an output returns", ErrNone)
 	}
 	return found, checkPairs(found)
+}
+
+// Values lists the values of the main graph that are caches as floats: inputs, outputs, and what is in between up to the
+// operators.
+func Values(m *onnxpb.ModelProto) (all []string, err error) {
+	caches, err := Find(m)
+	for _, c := range caches {
+		all = append(all, c.Input, m.Graph.Node[c.node].Output[c.out])
+		for _, i := range slices.Concat(c.before, c.behind) {
+			all = append(all, m.Graph.Node[i].Output[0])
+		}
+	}
+	return all, err
 }
 
 // checkPairs refuses a GroupQueryAttention of which only the keys or only the values are a cache.
@@ -216,6 +230,9 @@ func (s *scene) extended(c *Cache, in *onnxpb.ValueInfoProto, uses []use) (why s
 		}
 	case len(dims) == 4 && (c.Operator != concat || axis == 2 || axis == -2):
 		c.Heads = dims[1].GetDimValue()
+	}
+	if len(dims) == 4 {
+		c.size = max(dims[3].GetDimValue(), 0)
 	}
 	return ""
 }

@@ -2,6 +2,7 @@ package kvcache_test
 
 import (
 	"errors"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -203,8 +204,15 @@ func TestRefuses(t *testing.T) {
 		t.Error(err)
 	}
 	for name, scales := range map[string]map[string][]float32{
-		`input "pv" has no scales`:         {"pk": {1}},
-		`input "pk": 3 scales for 2 heads`: {"pk": {1, 2, 3}, "pv": {1}},
+		`input "pv": it has no scales`:                 {"pk": {1}},
+		`input "pk": it has no scales`:                 {"pk": {}, "pv": {1}},
+		`input "pk": 3 scales for 2 heads`:             {"pk": {1, 2, 3}, "pv": {1}},
+		`input "pk": 6 scales for 2 heads`:             {"pk": {1, 2, 3, 4, 5, 6}, "pv": {1}},
+		`input "pk": the scale 0; want`:                {"pk": {0}, "pv": {1}},
+		`input "pv": the scale -1; want`:               {"pk": {1}, "pv": {1, -1}},
+		`input "pv": the scale NaN; want`:              {"pk": {1}, "pv": {1, float32(math.NaN())}},
+		`input "pv": the scale +Inf; want`:             {"pk": {1}, "pv": {float32(math.Inf(1))}},
+		`"other" has scales, which is no cache; the m`: {"pk": {1}, "pv": {1}, "other": {1}},
 	} {
 		if _, err := apply(t, attention(t, ""), scales); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%v, want %s", err, name)
@@ -213,6 +221,26 @@ func TestRefuses(t *testing.T) {
 	old := joined(t, "rk = Concat<axis=2>(pk, k)\nrv = Concat<axis=2>(pv, v)\no = MatMul(rk, rv)")
 	old.OpsetImport[0].Version = new(int64(11))
 	if _, err := apply(t, old, map[string][]float32{"pk": {1, 2}, "pv": {1, 2}}); err == nil || !strings.Contains(err.Error(), "opset 11 lacks") {
+		t.Error(err)
+	}
+}
+
+// GroupQueryAttention has no scales for each head: its channels get them.
+func TestScalesOfHeads(t *testing.T) {
+	made, err := apply(t, attention(t, ""), map[string][]float32{"pk": {1, 2}, "pv": {3}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	coded, err := kvcache.Coded(modeltest.Graph(t, made))
+	if err != nil || !slices.Equal(coded[0].Scales, []float32{1, 1, 2, 2}) || !slices.Equal(coded[1].Scales, []float32{3}) {
+		t.Errorf("%+v, %v", coded, err)
+	}
+	open := attention(t, "")
+	open.Graph.Input[3].Type.GetTensorType().Shape.Dim[3].Value = nil
+	if _, err := apply(t, open, map[string][]float32{"pk": {1, 2}, "pv": {3}}); err == nil || !strings.Contains(err.Error(), "leaves the size of heads open") {
+		t.Error(err)
+	}
+	if _, err := apply(t, open, map[string][]float32{"pk": {1, 2, 3, 4}, "pv": {3}}); err != nil {
 		t.Error(err)
 	}
 }

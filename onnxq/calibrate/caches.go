@@ -16,7 +16,7 @@ import (
 var ErrNoCache = kvcache.ErrNone
 
 // CacheScales runs the model on the data, and returns scales of its key-value caches, for Options.CacheScales of a
-// conversion. A scale is the largest absolute value over 127. Open must have been called.
+// conversion. A scale is the largest absolute value over 127.
 func (d *Data) CacheScales(ctx context.Context, by spec.KVCache) (map[string][]float32, error) {
 	m, err := modelfile.Open(d.path)
 	if err != nil {
@@ -34,6 +34,9 @@ func (d *Data) CacheScales(ctx context.Context, by spec.KVCache) (map[string][]f
 			outputs = append(outputs, c.Output)
 		}
 		observers[c.Output] = kvcache.NewObserver(c)
+	}
+	if err := d.Open(ctx); err != nil {
+		return nil, err
 	}
 	err = d.engine.Plain().Values(ctx, d.path, d.samples, outputs, (&run{opts: d.opts}).counting("finding scales of caches", 0, len(outputs), len(outputs)), func(v *execute.Tensor) error {
 		if !v.IsFloat() {

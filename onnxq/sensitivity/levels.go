@@ -46,7 +46,7 @@ type Levels struct {
 	copy  *onnxpb.ModelProto
 	parts []levelPart
 	drop  float64
-	float [][]int // positions of the largest elements with level 1, by list of samples; -1: they are not the float model's
+	float [][]int // positions of the largest elements with level 1, by list of samples; undecided: they are not the float model's
 	least float64 // damage with level 1
 }
 

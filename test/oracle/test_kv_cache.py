@@ -11,6 +11,7 @@ from onnx import numpy_helper
 
 import cached_models
 from command import ROOT, onnxquant
+from runtime import REDUCED
 from test_verify import library, with_runtime
 
 sys.path.insert(0, str(ROOT / "test" / "consumers"))
@@ -111,6 +112,19 @@ def test_mutated_scales(binary, folder, tmp_path, kind):
     r = report(binary, model, tmp_path / "mutated.onnx")
     worst = min(r["execution"]["itself"]["outputs"], key=lambda o: o["sqnr_db"])
     assert worst["name"] == "present.2.value" and worst["sqnr_db"] < 10
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind, by", [("GroupQueryAttention", BY[0]), ("Concat", BY[0]), ("Concat", BY[2])])
+def test_static_activations(binary, folder, tmp_path, kind, by):
+    """Activations have codes beside a cache of int8, which has scales of its own."""
+    model, out = folder / f"{kind}.onnx", tmp_path / "out.onnx"
+    r = onnxquant("--activations", "static", *REDUCED, "--kv-cache", by, "--calib", folder / "data.npz", "--ort-lib", library(), model, out, binary=binary)
+    assert r.status == 0 and "8 caches of keys or values: int8" in r.stderr, r.stderr
+    want, _ = cached_models.generate(session(model), ids(2), PROMPT)
+    got, cache = cached_models.generate(session(out), ids(2), PROMPT)
+    assert all(c.dtype == np.int8 for c in cache.values())
+    assert cached_models.divergence(want, got) < 0.02
 
 
 @pytest.mark.long
