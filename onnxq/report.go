@@ -273,3 +273,11 @@ func sqnrText(sqnr float64) string {
 	}
 	return fmt.Sprintf("%.1f dB", sqnr)
 }
+
+// Files lists the files of the output, the model first.
+func (r *Report) Files() []string {
+	if r.Data == "" {
+		return []string{r.Output}
+	}
+	return slices.Concat([]string{r.Output, r.Data}, r.MoreData)
+}

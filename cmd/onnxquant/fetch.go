@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 
 	"onnxquant/internal/cli"
@@ -85,7 +83,7 @@ func (f *convertFlags) published(ctx context.Context, c *cli.Console, made *onnx
 	if f.object == "" {
 		return made, nil
 	}
-	written, err := f.target.Publish(ctx, filesOf(made))
+	written, err := f.target.Publish(ctx, made.Files())
 	switch {
 	case ctx.Err() != nil:
 		return nil, err
@@ -112,32 +110,6 @@ func unkept(err error) error {
 	}
 	text := strings.NewReplacer(" ("+onnxq.ErrKept.Error()+")", "", resumeHint, "").Replace(err.Error())
 	return fmt.Errorf("%s; OUT is an object, for which no progress is kept", text)
-}
-
-// fetched returns paths of models on this machine. Remote ones are put into a folder, which remove removes.
-func fetched(ctx context.Context, names []string, structure bool) (paths []string, remove func(), err error) {
-	paths, remove = slices.Clone(names), func() {}
-	if !slices.ContainsFunc(names, remote.Is) {
-		return paths, remove, nil
-	}
-	folder, err := os.MkdirTemp("", "onnxquant-fetch-*")
-	if err != nil {
-		return nil, remove, err
-	}
-	remove = func() { os.RemoveAll(folder) }
-	client := remote.New()
-	for i, name := range names {
-		if !remote.Is(name) {
-			continue
-		}
-		made, err := client.Fetch(ctx, name, filepath.Join(folder, strconv.Itoa(i)), structure)
-		if err != nil {
-			remove()
-			return nil, remove, err
-		}
-		paths[i] = made.Path
-	}
-	return paths, remove, nil
 }
 
 // structureOnly reports whether a plan needs no contents of tensors.

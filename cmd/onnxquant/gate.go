@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -24,7 +23,7 @@ type gateFlags struct {
 	attest string
 	judged *verify.Judged // what the gate found
 
-	model, material []before // for the statement: the files of IN, and data
+	model, material []attest.Before // for the statement: the files of IN, and data
 }
 
 func (f *gateFlags) define(fs *pflag.FlagSet) {
@@ -101,50 +100,14 @@ func (f *convertFlags) refused(c *cli.Console, err error) error {
 	return cli.ErrPoor
 }
 
-// before is a file as it was before a conversion; info is nil if it was not there.
-type before struct {
-	path string
-	info os.FileInfo
-}
-
-func asBefore(paths []string) (files []before) {
-	for _, path := range paths {
-		info, err := os.Stat(path)
-		if err != nil {
-			info = nil // the conversion fails, by name
-		}
-		files = append(files, before{path, info})
-	}
-	return files
-}
-
 // note notes what goes into a conversion, before anything of it is read.
 func (f *convertFlags) note(in string) error {
 	if f.attest == "" {
 		return nil
 	}
 	data, err := attest.DataFiles(f.dataFiles())
-	f.model, f.material = asBefore(attest.ModelFiles(in)), asBefore(data)
+	f.model, f.material = attest.AsBefore(attest.ModelFiles(in)), attest.AsBefore(data)
 	return err
-}
-
-// hashSame reads files, and fails if one is not what it was before.
-func hashSame(ctx context.Context, files []before) (hashed []attest.File, err error) {
-	for _, was := range files {
-		file, err := attest.Hash(ctx, was.path)
-		if err != nil {
-			return nil, err
-		}
-		now, err := os.Stat(was.path)
-		if err != nil {
-			return nil, err
-		}
-		if was.info == nil || file.Bytes != was.info.Size() || !file.Modified.Equal(was.info.ModTime()) || !os.SameFile(was.info, now) {
-			return nil, fmt.Errorf("%s: the file changed while the model was converted; the output has no statement", was.path)
-		}
-		hashed = append(hashed, file)
-	}
-	return hashed, nil
 }
 
 // statement writes the statement of provenance.
@@ -154,13 +117,13 @@ func (f *convertFlags) statement(ctx context.Context, fs *pflag.FlagSet, made *o
 	}
 	s := step("convert", fs, false)
 	m := attest.Made{Version: s.Version, Command: s.Command, Options: s.Options, Origin: f.origin}
-	if m.Outputs, err = attest.HashAll(ctx, filesOf(made)); err != nil {
+	if m.Outputs, err = attest.HashAll(ctx, made.Files()); err != nil {
 		return err
 	}
-	if m.Model, err = hashSame(ctx, f.model); err != nil {
+	if m.Model, err = attest.HashSame(ctx, f.model); err != nil {
 		return err
 	}
-	if m.Data, err = hashSame(ctx, f.material); err != nil {
+	if m.Data, err = attest.HashSame(ctx, f.material); err != nil {
 		return err
 	}
 	text, err := m.Statement()
@@ -168,14 +131,6 @@ func (f *convertFlags) statement(ctx context.Context, fs *pflag.FlagSet, made *o
 		return err
 	}
 	return cli.WriteFile(f.attest, text)
-}
-
-// filesOf lists the files of an output, the model first.
-func filesOf(made *onnxq.Report) []string {
-	if made.Data == "" {
-		return []string{made.Output}
-	}
-	return slices.Concat([]string{made.Output, made.Data}, made.MoreData)
 }
 
 // dataFiles lists the files and folders besides the model that the flags name and the output depends on.

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"onnxquant/internal/cli"
+	"onnxquant/internal/remote"
 	"onnxquant/internal/summary"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/inspect"
@@ -54,7 +55,7 @@ func runInspect(ctx context.Context, c *cli.Console, args []string) error {
 	if err := f.planFlags.finish(fs); err != nil {
 		return err
 	}
-	paths, remove, err := fetched(ctx, fs.Args(), false)
+	paths, remove, err := remote.Local(ctx, fs.Args(), false)
 	if err != nil {
 		return err
 	}

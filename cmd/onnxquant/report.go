@@ -88,7 +88,7 @@ func runReport(ctx context.Context, c *cli.Console, args []string) error {
 	if err := checkPage(page); err != nil {
 		return err
 	}
-	paths, remove, err := fetched(ctx, fs.Args(), false)
+	paths, remove, err := remote.Local(ctx, fs.Args(), false)
 	if err != nil {
 		return err
 	}

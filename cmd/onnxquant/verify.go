@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"onnxquant/internal/cli"
+	"onnxquant/internal/remote"
 	"onnxquant/internal/summary"
 	"onnxquant/onnxq/report"
 	"onnxquant/onnxq/verify"
@@ -96,7 +97,7 @@ func runVerify(ctx context.Context, c *cli.Console, args []string) error {
 	if err := checkPage(f.page); err != nil {
 		return err
 	}
-	paths, remove, err := fetched(ctx, fs.Args(), false)
+	paths, remove, err := remote.Local(ctx, fs.Args(), false)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"onnxquant/internal/modelfile"
@@ -122,4 +123,30 @@ func (c *Client) Unchanged(ctx context.Context, info *Info, name, tag string, si
 		}
 	}
 	return tag != "" && now.ETag == tag && now.Size == size, nil
+}
+
+// Local returns paths of models on this machine. Remote ones are put into a folder, which remove removes.
+func Local(ctx context.Context, names []string, structure bool) (paths []string, remove func(), err error) {
+	paths, remove = slices.Clone(names), func() {}
+	if !slices.ContainsFunc(names, Is) {
+		return paths, remove, nil
+	}
+	folder, err := os.MkdirTemp("", "onnxquant-fetch-*")
+	if err != nil {
+		return nil, remove, err
+	}
+	remove = func() { os.RemoveAll(folder) }
+	client := New()
+	for i, name := range names {
+		if !Is(name) {
+			continue
+		}
+		made, err := client.Fetch(ctx, name, filepath.Join(folder, strconv.Itoa(i)), structure)
+		if err != nil {
+			remove()
+			return nil, remove, err
+		}
+		paths[i] = made.Path
+	}
+	return paths, remove, nil
 }

@@ -113,3 +113,40 @@ func DataFiles(paths []string) (files []string, err error) {
 	}
 	return files, nil
 }
+
+// Before is a file as it was before a conversion.
+type Before struct {
+	path string
+	info os.FileInfo // nil: it was not there
+}
+
+// AsBefore notes files before anything of them is read. One that is not there fails later, by name.
+func AsBefore(paths []string) (files []Before) {
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		if err != nil {
+			info = nil
+		}
+		files = append(files, Before{path, info})
+	}
+	return files
+}
+
+// HashSame reads files, and fails if one is not what it was before.
+func HashSame(ctx context.Context, files []Before) (hashed []File, err error) {
+	for _, was := range files {
+		file, err := Hash(ctx, was.path)
+		if err != nil {
+			return nil, err
+		}
+		now, err := os.Stat(was.path)
+		if err != nil {
+			return nil, err
+		}
+		if was.info == nil || file.Bytes != was.info.Size() || !file.Modified.Equal(was.info.ModTime()) || !os.SameFile(was.info, now) {
+			return nil, fmt.Errorf("%s: the file changed while the model was converted; the output has no statement", was.path)
+		}
+		hashed = append(hashed, file)
+	}
+	return hashed, nil
+}
