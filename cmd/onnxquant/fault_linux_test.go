@@ -69,6 +69,9 @@ func TestFolderFullDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if err := os.WriteFile(filepath.Join(in, "config.json"), []byte("{}"), 0o666); err != nil {
+		t.Fatal(err)
+	}
 	c := exec.Command("onnxquant", "-q", "--preset", "transformers.js", in, filepath.Join(disk, "out"))
 	b, err := c.CombinedOutput()
 	if err == nil || strings.Count(string(b), "\n") != 1 || !strings.Contains(string(b), "the disk is full") {
