@@ -47,7 +47,7 @@ type Differentiable interface {
 // Measurable is a Calibration that can measure a run of a model. Plan.MeasureCalibration needs it.
 type Measurable interface {
 	Calibration
-	// Measure runs the model at path on a sample, and returns the named values.
+	// Measure runs the model at path on a sample, and returns the shapes of the named values.
 	Measure(ctx context.Context, path string, values []string) (Measured, error)
 }
 
@@ -56,7 +56,7 @@ type Measured struct {
 	Open, Run time.Duration // Run: if all processors are free
 	Memory    int64         // peak in bytes; 0: unknown
 	Apart     bool          // the memory is that of a process of its own
-	Values    []Value       // that were asked for
+	Shapes    [][]int64     // of the values that were asked for; nil: was not made
 }
 
 // MeasureCalibration runs the float model on a sample or two. CalibrationCost then has what calibration takes with all runs
@@ -73,9 +73,9 @@ func (p *Plan) MeasureCalibration(ctx context.Context) {
 	}
 	cost, err := p.plan.MeasuredCost(func(path string, values []string) (layerfit.Measured, error) {
 		m, err := measurable.Measure(ctx, path, values)
-		found := layerfit.Measured{Open: m.Open, Run: m.Run, Memory: m.Memory, Apart: m.Apart, Values: map[string]operands.Value{}}
-		for i, v := range m.Values {
-			found.Values[values[i]] = operands.Value(v)
+		found := layerfit.Measured{Open: m.Open, Run: m.Run, Memory: m.Memory, Apart: m.Apart, Shapes: map[string][]int64{}}
+		for i, dims := range m.Shapes {
+			found.Shapes[values[i]] = dims
 		}
 		return found, err
 	})

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,8 +15,8 @@ import (
 	"onnxquant/testmodels"
 )
 
-// A command that finds what stays in float is killed again and again, later each time. With --resume, it then writes the bytes of a
-// command that runs undisturbed: for a model, and for a folder of models.
+// A command that finds what stays in float is killed again and again, each time when it has kept twice as much. With --resume, it then
+// writes the bytes of a command that runs undisturbed: for a model, and for a folder of models.
 func TestKilledActivations(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes seconds")
@@ -54,23 +55,19 @@ func TestKilledActivations(t *testing.T) {
 		{in, "quiet", "out", []string{"a.onnx", "b.onnx"}},
 	} {
 		quiet, out := filepath.Join(folder, c.quiet), filepath.Join(folder, c.out)
-		start := time.Now()
 		if b, err := run(c.from, quiet).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, b)
 		}
-		took, kills := time.Since(start), 0
-		for i := 1; ; i++ {
-			cmd := run(c.from, out, "--resume")
-			if err := cmd.Start(); err != nil {
+		kills := 0
+		for tries := 1; kills == 0; tries++ { // on a slow machine, a command may end before it is seen
+			if tries == 10 {
+				t.Fatalf("%s: the command is too fast to be killed", c.out)
+			}
+			if err := os.RemoveAll(out); err != nil {
 				t.Fatal(err)
 			}
-			timer := time.AfterFunc(took*time.Duration(i)/4, func() { cmd.Process.Kill() })
-			err := cmd.Wait()
-			if timer.Stop(); err == nil {
-				break
-			}
-			if kills++; cmd.ProcessState.ExitCode() >= 0 {
-				t.Fatalf("killed %d times: %v", kills, err)
+			for killed(t, folder, run(c.from, out, "--resume")) {
+				kills++
 			}
 		}
 		if got, want := contents(out, c.names...), contents(quiet, c.names...); !bytes.Equal(got, want) {
@@ -80,4 +77,44 @@ func TestKilledActivations(t *testing.T) {
 			t.Errorf("%s: left %q", c.out, left)
 		}
 	}
+}
+
+// killed runs a command, and kills it as soon as journals in a folder are twice as large as at first. It reports whether it killed it.
+func killed(t *testing.T, folder string, cmd *exec.Cmd) bool {
+	t.Helper()
+	first := journals(folder)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	for {
+		select {
+		case err := <-done:
+			if err != nil && cmd.ProcessState.ExitCode() >= 0 {
+				t.Fatal(err)
+			}
+			return err != nil
+		case <-time.After(5 * time.Millisecond):
+		}
+		switch now := journals(folder); {
+		case first == 0:
+			first = now
+		case now > 2*first:
+			cmd.Process.Kill()
+		}
+	}
+}
+
+// journals is the size of all journals in a folder.
+func journals(folder string) (size int64) {
+	filepath.WalkDir(folder, func(_ string, f fs.DirEntry, err error) error {
+		if err == nil && f.Name() == "measured" {
+			if info, err := f.Info(); err == nil {
+				size += info.Size()
+			}
+		}
+		return nil
+	})
+	return size
 }

@@ -209,9 +209,6 @@ func (p *Plan) findCodes(ctx context.Context, path string, layers []layer, o lay
 	o.Begins = func() {
 		p.notify(fmt.Sprintf("nothing to resume: no calibration of this model with these data and flags was interrupted beside %s; calibration starts from the beginning", filepath.Base(path)))
 	}
-	for _, out := range p.graph.File.Proto.GetGraph().GetOutput() {
-		o.Outputs = append(o.Outputs, out.GetName())
-	}
 	r, err := layerfit.Run(ctx, fitted(layers), p.opts.Calibration, o)
 	if err != nil {
 		return nil, err
@@ -301,7 +298,11 @@ func (p *Plan) calibration() layerfit.Options {
 	case p.calibratedBy(spec.GPTQ) == 0 && p.calibratedBy(spec.AWQ) > 0:
 		algorithm = spec.AWQ
 	}
-	return layerfit.Options{Algorithm: algorithm, Threads: p.opts.Threads, Memory: p.opts.Together, Progress: p.opts.Calibrating}
+	o := layerfit.Options{Algorithm: algorithm, Threads: p.opts.Threads, Memory: p.opts.Together, Progress: p.opts.Calibrating}
+	for _, out := range p.graph.File.Proto.GetGraph().GetOutput() {
+		o.Outputs = append(o.Outputs, out.GetName())
+	}
+	return o
 }
 
 // calibrates reports whether any weight is calibrated.

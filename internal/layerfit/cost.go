@@ -37,25 +37,41 @@ type Inputs struct {
 // Measured is what a run of the float model on one sample took.
 type Measured struct {
 	Open, Run time.Duration
-	Memory    int64 // peak in bytes
-	Apart     bool  // each model that runs has a process of its own, with this memory
-	Values    map[string]operands.Value
+	Memory    int64              // peak in bytes
+	Apart     bool               // each model that runs has a process of its own, with this memory
+	Shapes    map[string][]int64 // of values
 }
 
-// Observed lists the values that Estimate looks for in Measured: inputs of layers, and values that cross cuts.
+// bytes is the size of some values of a sample.
+func (m *Measured) bytes(names []string) (bytes int64) {
+	for _, name := range names {
+		bytes += 4 * operands.Value{Dims: m.Shapes[name]}.Len()
+	}
+	return bytes
+}
+
+// Observed lists the values that Estimate looks for in Measured: inputs of layers, outputs, and values that cross cuts.
 func Observed(layers []Layer, o Options) (all []string) {
 	c := newCalibration(layers, nil, o)
 	var found names
 	groups := c.groups()
 	for _, group := range groups {
-		for _, in := range group {
-			for _, p := range layers[in.layers[0]].Products {
-				found.add(p.Input, p.Initial)
-			}
-		}
+		found.add(c.observed(group)...)
 	}
+	found.add(o.Outputs...)
 	for _, cut := range c.newFrontier(groups).cuts {
 		found.add(cut.values...)
+	}
+	return found
+}
+
+// observed lists the inputs of the layers of a group.
+func (c *calibration) observed(group []*inputs) []string {
+	var found names
+	for _, in := range group {
+		for _, p := range c.layers[in.layers[0]].Products {
+			found.add(p.Input, p.Initial)
+		}
 	}
 	return found
 }
@@ -102,7 +118,7 @@ func Estimate(layers []Layer, of Inputs, o Options) Cost {
 	cost.Time += c.duration(products)
 	if m := of.Measured; m != nil {
 		cost.Time += time.Duration(float64(m.Run)*checkedModels*float64(c.checkedSamples())) + checkedModels*m.Open
-		cost.Memory = max(cost.Memory, c.processes(m, 1, 1)+largest(m))
+		cost.Memory = max(cost.Memory, c.processes(m, 1, 1)+m.bytes(c.Outputs))
 	}
 	return cost
 }
@@ -154,7 +170,7 @@ func (c *calibration) cost(of Inputs, passes func(*quantize.Weight) float64) (co
 		memory := sums + most
 		if m != nil {
 			models := len(c.models())
-			memory += c.processes(m, models, sample[i]/float64(models)) + 2*largest(m)
+			memory += c.processes(m, models, sample[i]/float64(models)) + 2*m.bytes(c.observed(group))
 			cost.Time += time.Duration(models) * min(m.Open, session)
 		}
 		cost.Memory = max(cost.Memory, memory)
@@ -178,7 +194,8 @@ func (c *calibration) codes(w *quantize.Weight, passes func(*quantize.Weight) fl
 
 // sums is the work for the sums over the inputs of layers in one sample, in products.
 func (c *calibration) sums(in *inputs, m *Measured) (products float64) {
-	s := &sample{0, func(name string) operands.Value { return m.Values[name] }, func(name string) operands.Value { return m.Values[name] }}
+	shape := func(name string) operands.Value { return operands.Value{Dims: m.Shapes[name]} }
+	s := &sample{0, shape, shape}
 	k := int(c.layers[in.layers[0]].Weight.K)
 	for n, p := range c.layers[in.layers[0]].Products {
 		rows, err := c.rowsOf(p, k, in.parts, s)
@@ -210,22 +227,12 @@ func (c *calibration) kept(groups [][]*inputs, m *Measured) (most int64) {
 				if at <= 0 || at >= len(frontier.cuts) || !frontier.cuts[at].useful() {
 					continue
 				}
-				for _, name := range frontier.cuts[at].values {
-					now += 4 * int64(len(m.Values[name].Data)) * int64(c.activations.Len())
-				}
+				now += m.bytes(frontier.cuts[at].values) * int64(c.activations.Len())
 			}
 		}
 		most = max(most, now)
 	}
 	return most
-}
-
-// largest is the size of the values of a sample.
-func largest(m *Measured) (bytes int64) {
-	for _, v := range m.Values {
-		bytes += 4 * int64(len(v.Data))
-	}
-	return bytes
 }
 
 // solving is the memory for finding codes once sums are known: the factor, and panels.

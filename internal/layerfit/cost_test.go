@@ -102,11 +102,8 @@ func (c counted) Len() int { return c.n }
 func TestPartsOfEstimate(t *testing.T) {
 	const k, n, samples, rows = 64, 96, 20, 50
 	layers := []Layer{layer(k, n, "a"), layer(k, n, "a"), layer(k, n, "b")}
-	value := func(rows int) operands.Value {
-		return operands.Value{Dims: []int64{int64(rows), k}, Data: make([]float32, rows*k)}
-	}
-	values := map[string]operands.Value{"a": value(rows), "b": value(2 * rows), "cut": value(rows)}
-	m := &Measured{Run: time.Second, Open: time.Minute, Memory: 1 << 30, Apart: true, Values: values}
+	shapes := map[string][]int64{"a": {rows, k}, "b": {2 * rows, k}, "cut": {rows, k}}
+	m := &Measured{Run: time.Second, Open: time.Minute, Memory: 1 << 30, Apart: true, Shapes: shapes}
 	cut := func(of []int) ([]string, bool) { return []string{"cut"}, true }
 	for _, c := range []struct {
 		algorithm spec.Algorithm

@@ -14,6 +14,18 @@ type Value struct {
 	Data []float32
 }
 
+// Len is the number of elements, also of a value without Data, of which only the shape is known.
+func (v Value) Len() int64 {
+	if v.Data != nil || v.Dims == nil {
+		return int64(len(v.Data))
+	}
+	n := int64(1)
+	for _, d := range v.Dims {
+		n *= d
+	}
+	return n
+}
+
 // Operation finds the rows that a weight is multiplied by, and the products, in the inputs and outputs
 // of an operator. The columns of the weight have Parts parts of the same size; each part has its own
 // rows of K elements. A matrix product is a Matrix.
@@ -41,18 +53,19 @@ type Matrix struct{}
 func (Matrix) Parts() int { return 1 }
 
 func (Matrix) Rows(input, _ Value, k int) (Rows, error) {
-	if len(input.Data)%k != 0 {
-		return nil, fmt.Errorf("it has %d elements, not rows of %d", len(input.Data), k)
+	n := int(input.Len())
+	if n%k != 0 {
+		return nil, fmt.Errorf("it has %d elements, not rows of %d", n, k)
 	}
-	return matrixRows{input.Data, k}, nil
+	return matrixRows{input.Data, k, n / k}, nil
 }
 
 type matrixRows struct {
 	data []float32
-	k    int
+	k, n int
 }
 
-func (m matrixRows) Len() int              { return len(m.data) / m.k }
+func (m matrixRows) Len() int              { return m.n }
 func (m matrixRows) Input(i int) []float32 { return m.data[i*m.k:][:m.k] }
 
 func (m matrixRows) Output(i int, product Value, to []float32) []float32 {

@@ -6,16 +6,16 @@ import (
 	"time"
 
 	"onnxquant/internal/run/execute"
-	"onnxquant/internal/run/observe"
 	"onnxquant/onnxq"
 )
 
-// Measure runs the model at path on the first samples. It returns what opening and a run took, and the values of a run.
+// Measure runs the model at path on the first samples. It returns what opening and a run took, and the shapes of values. It keeps
+// no values: those of all layers may take more memory than a calibration.
 func (d *Data) Measure(ctx context.Context, path string, values []string) (m onnxq.Measured, err error) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	start := time.Now()
-	session, err := d.engine.Beside(1).Open(ctx, path, values...)
+	session, err := d.engine.Beside(1).OpenShapes(ctx, path, values)
 	if err != nil {
 		return m, err
 	}
@@ -27,15 +27,10 @@ func (d *Data) Measure(ctx context.Context, path string, values []string) (m onn
 			return m, err
 		}
 		start = time.Now()
-		outputs, err := session.Run(inputs, values...)
-		if err != nil {
+		if m.Shapes, err = session.Of(inputs); err != nil {
 			return m, err
 		}
-		m.Run, m.Values = time.Since(start), m.Values[:0]
-		for _, name := range values {
-			m.Values = append(m.Values, valueOf(find(outputs, name)))
-		}
-		if m.Run, m.Memory, m.Apart, err = observe.Again(session, inputs, m.Run); err != nil || m.Apart {
+		if m.Run, m.Memory, m.Apart, err = session.Again(inputs, time.Since(start)); err != nil || m.Apart {
 			return m, err
 		}
 		if run++; run == 2 || m.Run > short {

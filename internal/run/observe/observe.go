@@ -107,8 +107,8 @@ func (e *Engine) Open(ctx context.Context, path string, values ...string) (execu
 
 // Again runs an open model on inputs again, if ONNX Runtime runs it. It returns the time, if all processors are free, and the
 // most memory that its process has had. For the Go engine it returns the time of the run before.
-func Again(s execute.Session, inputs []*execute.Tensor, before time.Duration) (run time.Duration, memory int64, apart bool, err error) {
-	if s, ok := s.(*ort.Session); ok {
+func (s *Shapes) Again(inputs []*execute.Tensor, before time.Duration) (run time.Duration, memory int64, apart bool, err error) {
+	if s, ok := s.Session.(*ort.Session); ok {
 		run, memory, err = s.Once(inputs)
 		return run, memory, true, err
 	}
@@ -222,12 +222,12 @@ func Run(ctx context.Context, s execute.Session, data *samples.Samples, names []
 // Sizes returns the bytes of values of the model at path, on these inputs.
 func (e *Engine) Sizes(ctx context.Context, path string, inputs []*execute.Tensor, names []string) ([]int64, error) {
 	if !e.IsGo() {
-		s, shapes, err := e.openShapes(ctx, path, names)
+		s, err := e.OpenShapes(ctx, path, names)
 		if err != nil {
 			return nil, err
 		}
 		defer s.Close()
-		return sizesIn(s, inputs, names, shapes)
+		return sizesIn(s, inputs)
 	}
 	s, err := evaluate.Open(ctx, path)
 	if err != nil {
@@ -246,7 +246,7 @@ func (e *Engine) Sizes(ctx context.Context, path string, inputs []*execute.Tenso
 
 // sizes returns the bytes that values have in the first sample.
 func (e *Engine) sizes(ctx context.Context, path string, data *samples.Samples, names []string) ([]int64, error) {
-	s, shapes, err := e.openShapes(ctx, path, names)
+	s, err := e.OpenShapes(ctx, path, names)
 	if err != nil {
 		return nil, err
 	}
@@ -255,7 +255,7 @@ func (e *Engine) sizes(ctx context.Context, path string, data *samples.Samples, 
 		if err != nil {
 			return nil, err
 		}
-		sizes, err := sizesIn(s, inputs, names, shapes)
+		sizes, err := sizesIn(s, inputs)
 		if err != nil {
 			return nil, data.Failed(ctx, 0, inputs, err)
 		}
@@ -264,33 +264,66 @@ func (e *Engine) sizes(ctx context.Context, path string, data *samples.Samples, 
 	return nil, errors.New("no samples")
 }
 
-// openShapes opens a model that also returns the shapes of values. The runtime makes the shapes only: a value
-// itself may be too large to return.
-func (e *Engine) openShapes(ctx context.Context, path string, names []string) (s execute.Session, shapes []string, err error) {
+// Shapes is an open model that tells the shapes of values. It returns no value: one may be too large.
+type Shapes struct {
+	execute.Session
+	names, shapes []string // of values, and of their shapes
+}
+
+// OpenShapes opens the model at path for the shapes of values.
+func (e *Engine) OpenShapes(ctx context.Context, path string, names []string) (*Shapes, error) {
+	s := &Shapes{names: names}
+	if e.IsGo() {
+		session, err := evaluate.Open(ctx, path)
+		s.Session = session
+		return s, err
+	}
 	more := &onnxpb.GraphProto{}
 	for _, name := range names {
 		shape := name + "/onnxquant_shape"
-		if !slices.Contains(shapes, shape) {
+		if !slices.Contains(s.shapes, shape) {
 			more.Node = append(more.Node, &onnxpb.NodeProto{OpType: new("Shape"), Input: []string{name}, Output: []string{shape}})
 			more.Output = append(more.Output, &onnxpb.ValueInfoProto{Name: &shape})
 		}
-		shapes = append(shapes, shape)
+		s.shapes = append(s.shapes, shape)
 	}
-	s, err = e.OpenWith(ctx, path, more)
-	return s, shapes, err
+	slices.Reverse(more.Node) // ONNX Runtime runs the last ones first: if they read the first values, it frees these early
+	var err error
+	s.Session, err = e.OpenWith(ctx, path, more)
+	return s, err
+}
+
+// Of runs the model, and returns the shapes. A value that no node makes, such as in a branch that does not run, has none.
+func (s *Shapes) Of(inputs []*execute.Tensor) (shapes [][]int64, err error) {
+	if session, ok := s.Session.(*evaluate.Session); ok {
+		_, err := session.Run(inputs)
+		for _, name := range s.names {
+			dims := session.Shapes()[name]
+			if i := slices.IndexFunc(inputs, func(t *execute.Tensor) bool { return t.Name == name }); i >= 0 {
+				dims = inputs[i].Dims
+			}
+			shapes = append(shapes, dims)
+		}
+		return shapes, err
+	}
+	values, err := s.Run(inputs, s.shapes...)
+	for _, v := range values {
+		shapes = append(shapes, v.Int64s())
+	}
+	return shapes, err
 }
 
 // sizesIn returns the bytes of values, from their shapes.
-func sizesIn(s execute.Session, inputs []*execute.Tensor, names, shapes []string) ([]int64, error) {
-	values, err := s.Run(inputs, shapes...)
+func sizesIn(s *Shapes, inputs []*execute.Tensor) ([]int64, error) {
+	shapes, err := s.Of(inputs)
 	if err != nil {
 		return nil, err
 	}
-	sizes := make([]int64, len(values))
-	for i, v := range values {
-		n, err := dtype.Elements(v.Int64s())
+	sizes := make([]int64, len(shapes))
+	for i, dims := range shapes {
+		n, err := dtype.Elements(dims)
 		if err != nil {
-			return nil, fmt.Errorf("value %q: %w", names[i], err)
+			return nil, fmt.Errorf("value %q: %w", s.names[i], err)
 		}
 		sizes[i] = 8 * min(n, 1<<50) // at most 8 bytes an element
 	}

@@ -18,6 +18,7 @@ type evaluator struct {
 	budget  budget
 	memory  memory
 	sizes   map[string]int64 // of values of the main graph
+	shapes  map[string][]int64
 
 	progress func(done, total int64) // see runner
 }
@@ -265,7 +266,7 @@ func (e *evaluator) keep(s *scope, n *step, results []*execute.Tensor) error {
 			continue
 		}
 		if s.main {
-			e.sizes[name] = int64(bytesOf(results[i]))
+			e.sizes[name], e.shapes[name] = int64(bytesOf(results[i])), results[i].Dims
 		}
 		if err := e.budget.spend(workOfMove * float64(results[i].Len())); err != nil {
 			return err

@@ -19,10 +19,14 @@ type Session struct {
 	free   freeList
 	work   float64          // of the last run
 	sizes  map[string]int64 // bytes of the values of the graph's nodes in the last run
+	shapes map[string][]int64
 }
 
 // Sizes returns the bytes of the values that the nodes of the main graph made in the last run.
 func (s *Session) Sizes() map[string]int64 { return s.sizes }
+
+// Shapes returns the shapes of these values.
+func (s *Session) Shapes() map[string][]int64 { return s.shapes }
 
 // Work returns the work of the last run, about in multiply-adds.
 func (s *Session) Work() float64 { return s.work }
@@ -65,7 +69,7 @@ func (s *Session) run(inputs []*execute.Tensor, values ...string) ([]*execute.Te
 	if s.runner.bounded {
 		e.budget = budgetFor(float64(s.model.Size()), float64(e.held))
 	}
-	defer func() { s.work, s.sizes = e.budget.spent, e.sizes }()
+	defer func() { s.work, s.sizes, s.shapes = e.budget.spent, e.sizes, e.shapes }()
 	top := e.scopeOf(nil, p)
 	for _, name := range values {
 		top.uses[name]++
@@ -95,7 +99,7 @@ func (s *Session) run(inputs []*execute.Tensor, values ...string) ([]*execute.Te
 }
 
 func (s *Session) evaluator() *evaluator {
-	return &evaluator{session: s, budget: unbounded(), sizes: map[string]int64{}, progress: s.runner.progress,
+	return &evaluator{session: s, budget: unbounded(), sizes: map[string]int64{}, shapes: map[string][]int64{}, progress: s.runner.progress,
 		memory: memory{free: &s.free, owned: map[*byte]*block{}}}
 }
 
