@@ -33,7 +33,7 @@ help:
 	@echo 'make build    bin/onnxquant, and bin/onnxquant-ort, with which verify runs ONNX Runtime'
 	@echo 'make test     check, test-go and oracle, in minutes'
 	@echo 'make test-long  what make test leaves out: long Go tests, onnxgo, plain, the rest of oracle, browser'
-	@echo 'make test-all make test and test-long with all settings, arm64, cross, fuzz, commands, crash, site and release-test, for maintainers'
+	@echo 'make test-all make test and test-long with all settings, arm64, cross, fuzz, commands, crash, test-cloud, site and release-test, for maintainers'
 	@echo 'make check    gofmt, go vet'
 	@echo 'make test-go  Go tests but for the long ones, with the full golden data where it exists'
 	@echo 'make onnxgo   the tests of the Go engine beside onnx-go'
@@ -79,7 +79,7 @@ help:
 	@echo 'make commands COMMANDS=$(COMMANDS) commands on mutated models, the first case being SEED=$(SEED) (in make test-all 10000)'
 	@echo 'make crash    KILLS=$(KILLS) conversions killed, full disks, denied folders, races'
 	@echo 'make batch    1,000 models in four shards, killed 20 times; some minutes'
-	@echo 'make cloud    bin/onnxquant-cloud, for s3://, gs:// and azblob://: a module of its own, of 26 MB'
+	@echo 'make cloud    bin/onnxquant-cloud, for s3://, gs:// and azblob://: a module of its own, of 46 MB'
 	@echo 'make test-cloud  conversions from and to a server of S3 on this machine that fails, and others that are killed'
 	@echo 'make throughput  10 models of 200 MB from a server of S3 on this machine and back, beside copies of them; MODELS=50'
 	@echo 'make race     the Go tests under the race detector (needs a C compiler)'
@@ -119,8 +119,8 @@ test-all: FUZZTIME = 10s
 test-all: FUZZJOBS = 3
 test-all: COMMANDS = 10000
 test-all: KILLS = 50
-test-all: test test-long arm64 cross fuzz commands crash site release-test
-	@echo 'all passed: make test and test-long with all settings, arm64, cross-builds, fuzzing, commands, kills and full disks, the site, a release'
+test-all: test test-long arm64 cross fuzz commands crash test-cloud site release-test
+	@echo 'all passed: make test and test-long with all settings, arm64, cross-builds, fuzzing, commands, kills and full disks, object stores, the site, a release'
 
 check:
 	@echo '== gofmt, go vet'
