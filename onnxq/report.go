@@ -208,7 +208,7 @@ type FoundCodes struct {
 type OutputLoss struct {
 	Damage float64  `json:"damage"`                      // KL divergence of distributions, or mean squared difference / mean square of others, added up over outputs
 	KL     *float64 `json:"kl_divergence,omitempty"`     // mean, in nats
-	SQNR   *float64 `json:"sqnr_db,omitempty"`           // 999: equal
+	SQNR   *float64 `json:"sqnr_db,omitempty"`           // 999: equal; -999: NaN or infinite
 	Drop   *float64 `json:"changed_decisions,omitempty"` // share of rows with another largest element, or on another side of 0.5
 	Poor   string   `json:"poor,omitempty"`              // why the outputs say that the model is of little use, by the limits of onnxq/verify
 }

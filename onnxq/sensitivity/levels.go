@@ -202,7 +202,7 @@ func (l *Levels) raise(ctx context.Context) (raised []int, err error) {
 		return nil, err
 	}
 	f.Flips = int(l.drop * float64(f.Rows))
-	f.Limit = max(aboveExact*f.Float.Damage, leastDamage)
+	f.Limit = min(max(aboveExact*f.Float.Damage, leastDamage), math.MaxFloat64)
 	if f.Int8, err = l.loss(ctx, everywhere); err != nil {
 		return nil, err
 	}
@@ -354,7 +354,7 @@ func (l *Levels) loss(ctx context.Context, int8 func(i int) bool) (x onnxq.Level
 		if err != nil {
 			return x, err
 		}
-		x.Damage = max(x.Damage, damage.total())
+		x.Damage = min(max(x.Damage, damage.total()), math.MaxFloat64) // JSON has no infinity
 		if first {
 			for j := range want {
 				if j < len(largest) && largest[j] != want[j] {

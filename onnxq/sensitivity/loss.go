@@ -133,8 +133,9 @@ func (d *difference) add(want, got *execute.Tensor) {
 	}
 }
 
-// loss is that of all samples.
+// loss is that of all samples. Its numbers are finite, as JSON needs them.
 func (l *losses) loss() (x onnxq.OutputLoss) {
+	defer func() { writable(&x) }()
 	x.Damage = l.total()
 	if !l.all {
 		return x
@@ -160,6 +161,21 @@ func (l *losses) loss() (x onnxq.OutputLoss) {
 		}
 	}
 	return x
+}
+
+// writable replaces infinite numbers, and NaN, by the worst ones that JSON has.
+func writable(x *onnxq.OutputLoss) {
+	broken := func(v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) }
+	x.Damage = min(x.Damage, math.MaxFloat64)
+	if x.KL != nil && broken(*x.KL) {
+		x.KL = new(math.MaxFloat64)
+	}
+	if x.SQNR != nil && broken(*x.SQNR) {
+		x.SQNR = new(float64(-exact))
+	}
+	if x.Drop != nil && broken(*x.Drop) {
+		x.Drop = new(1.0)
+	}
 }
 
 // exact is the SQNR of equal outputs.

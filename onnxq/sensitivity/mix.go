@@ -297,7 +297,7 @@ func (s *Sensitivity) lossOfOutput(ctx context.Context, m *onnxq.Model, o onnxq.
 		return x, err
 	case kept.Failed != "":
 		s.failed = errors.New(kept.Failed)
-		return onnxq.OutputLoss{Damage: math.MaxFloat64, KL: new(math.MaxFloat64), SQNR: new(-math.MaxFloat64), Drop: new(1.0)}, nil
+		return onnxq.OutputLoss{Damage: math.MaxFloat64, KL: new(math.MaxFloat64), SQNR: new(float64(-exact)), Drop: new(1.0)}, nil
 	}
 	return x, nil
 }

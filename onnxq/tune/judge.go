@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"math"
 	"time"
 
 	"onnxquant/internal/run/execute"
@@ -162,7 +161,6 @@ func (j *outputs) Judge(ctx context.Context, path string, final bool) (q Quality
 		}
 	}
 	loss := j.loss(of.want, got)
-	writable(&loss)
 	q.Loss = &loss
 	if j.labelled {
 		right, err := of.accuracy(got, j.output)
@@ -172,18 +170,6 @@ func (j *outputs) Judge(ctx context.Context, path string, final bool) (q Quality
 		q.Score = &right
 	}
 	return q, nil
-}
-
-// writable replaces numbers that JSON does not have.
-func writable(x *onnxq.OutputLoss) {
-	if math.IsInf(x.Damage, 1) {
-		x.Damage = math.MaxFloat64
-	}
-	for _, v := range []**float64{&x.KL, &x.SQNR, &x.Drop} {
-		if *v != nil && (math.IsNaN(**v) || math.IsInf(**v, 0)) {
-			*v = nil
-		}
-	}
 }
 
 // both judges by a score and by the outputs.
