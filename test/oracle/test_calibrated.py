@@ -10,6 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 import graphs
 from command import TINYGPT, onnxquant
 from divergence import divergence
+from measured import Run
 from runtime import run as run_model, session
 from test_verify import library, with_runtime
 
@@ -592,6 +593,19 @@ def test_a_dry_run_does_not_run_the_model(tmp_path):
     assert "nowhere" in calibrate("self", "--algorithm", "best", path, tmp_path / "out.onnx", status=1)
     plain, _, _ = product(tmp_path)
     assert "language model" in calibrate("self", "--algorithm", "best", "--dry-run", plain, status=1)
+
+
+@pytest.mark.long
+def test_the_estimate_keeps_no_values(tmp_path):
+    """The inputs of all layers together take 310 MiB, one at a time 5."""
+    layers, rows, k = 60, 20_000, 64
+    weights = {f"w{i}": np.eye(k, dtype=np.float32) for i in range(layers)}
+    nodes = [n for i in range(layers) for n in (helper.make_node("MatMul", [f"h{i}", f"w{i}"], [f"m{i}"]), helper.make_node("Tanh", [f"m{i}"], [f"h{i + 1}"]))]
+    path = save(tmp_path / "model.onnx", nodes, weights, [floats("h0", 1, "rows", k)], [floats(f"h{layers}", 1, "rows", k)])
+    np.save(tmp_path / "x.npy", np.ones((1, rows, k), np.float32))
+    r = Run([with_runtime(), "--ort-lib", library(), "--calib", tmp_path / "x.npy", "--algorithm", "gptq", "--dry-run", path], tmp_path / "err")
+    assert r.status == 0, r.stderr
+    assert r.mib < 200
 
 
 def test_outputs_of_integers(tmp_path):
