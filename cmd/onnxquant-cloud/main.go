@@ -31,7 +31,9 @@ func main() {
 		os.Exit(2)
 	}
 	signal.Ignore(os.Interrupt) // it ends with onnxquant
-	serve(os.Stdin, os.Stdout, newStore(openBucket))
+	out := os.Stdout
+	os.Stdout = os.Stderr // libraries print to it, as that of Google does without credentials
+	serve(os.Stdin, out, newStore(openBucket))
 }
 
 // serve answers requests until in ends, and no handler is at work.
