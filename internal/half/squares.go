@@ -14,7 +14,7 @@ const reasonSquares = "is part of a mean of squares, which overflows float16"
 // float32. x² overflows float16 from 256 on, and the epsilon vanishes.
 func (c *choice) keepSquares() {
 	graph.WalkNodes(c.x.File.Proto, func(n *onnxpb.NodeProto) {
-		if !reduces[n.GetOpType()] || c.staysFloat(n) || !graph.IsStandard(n.GetDomain()) {
+		if !reduces[n.GetOpType()] || !graph.IsStandard(n.GetDomain()) {
 			return
 		}
 		v := c.x.Source(n, 0)
@@ -47,11 +47,14 @@ func soleReader(v *graph.Value) *onnxpb.NodeProto {
 	return v.Uses[0].Node
 }
 
-// keepAfter keeps what follows a mean of squares up to the root.
+// keepAfter keeps what follows a mean of squares up to the root, or to the operator that takes it.
 func (c *choice) keepAfter(v *graph.Value) {
 	for n := soleReader(v); n != nil; n = soleReader(v) {
 		switch n.GetOpType() {
-		case "Add", "Sqrt", "Reciprocal", "Clip":
+		case "Add", "Sqrt", "Reciprocal", "Clip", "Reshape", "Squeeze":
+		case "BatchNormalization": // its variance is made at run time
+			c.keep(n, reasonSquares)
+			return
 		default:
 			return
 		}

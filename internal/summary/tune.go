@@ -84,7 +84,7 @@ func lossText(q tune.Quality) string {
 		texts = append(texts, cli.Decibels(*q.Loss.SQNR))
 	}
 	if q.Loss.Drop != nil {
-		texts = append(texts, fmt.Sprintf("%.2g%% changed", 100**q.Loss.Drop))
+		texts = append(texts, fmt.Sprintf("%.3g%% changed", 100**q.Loss.Drop))
 	}
 	return cmp.Or(strings.Join(texts, ", "), "-")
 }

@@ -144,7 +144,7 @@ func (p *planner) halves() [][]string {
 func (p *planner) all() {
 	if p.wants(Half) {
 		o := p.options()
-		o.FloatType = spec.Float16
+		o.FloatType, o.Ops = spec.Float16, nil // no weights are selected
 		p.add(&candidate{kind: Half, flags: append(p.target(), "--float16"), class: "float16", speed: "float16", noise: 1e-7, spread: 2, cost: 1}, o)
 	}
 	if p.wants(Weights) {

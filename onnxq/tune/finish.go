@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -84,7 +85,6 @@ func (s *search) again(ctx context.Context, t *Trial) error {
 
 // write writes the output: the file that was judged. The result has the command line that makes it again.
 func (s *search) write(ctx context.Context, t *Trial) error {
-	s.compareTimes(ctx, t)
 	s.progress("writing "+filepath.Base(s.out), 0, 0)
 	mix := mixPath(s.out)
 	if t.candidate.mix != nil {
@@ -154,7 +154,8 @@ func relocate(w io.WriterAt, path, name, other string) error {
 	return err
 }
 
-// compareTimes measures the winner beside the runner-up, for the report. What fails there does not matter.
+// compareTimes measures the winner beside the float model, for the report, and names the runner-up. It ends after mostTiming.
+// What fails there does not matter.
 func (s *search) compareTimes(ctx context.Context, t *Trial) {
 	for _, other := range s.ranked() {
 		if other != t {
@@ -162,14 +163,22 @@ func (s *search) compareTimes(ctx context.Context, t *Trial) {
 			break
 		}
 	}
-	if !s.library || t.Time != nil || s.over() {
+	if !s.library || t.Time != nil || s.over() || ctx.Err() != nil {
 		return
 	}
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	ctx, stop := context.WithTimeout(ctx, mostTiming)
+	defer stop()
 	s.progress("timing the winner", 0, 0)
 	if times, err := s.bench(ctx, s.place(t.candidate)); err == nil {
 		t.Time = times[0]
+		s.journal.add(*t)
 	}
 }
+
+// mostTiming bounds a comparison of times that no limit asks for.
+const mostTiming = 10 * time.Second
 
 func clone(t *Trial) *Trial {
 	c := *t

@@ -145,7 +145,7 @@ func (result *Result) rowOf(t Trial) row {
 	} else if q.Loss != nil {
 		r.Loss = fmt.Sprintf("damage %.3g", q.Loss.Damage)
 		if q.Loss.Drop != nil {
-			r.Loss += fmt.Sprintf(", %.2g %% changed", 100**q.Loss.Drop)
+			r.Loss += fmt.Sprintf(", %.3g %% changed", 100**q.Loss.Drop)
 		}
 	}
 	if t.Time != nil {

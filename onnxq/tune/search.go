@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
+
 	"onnxquant/internal/commit"
 	"onnxquant/internal/run/execute/ort"
 	"onnxquant/onnxq"
@@ -76,6 +78,7 @@ func Search(ctx context.Context, in, out string, opts Options) (*Result, error) 
 	}
 	winner, err := s.run(ctx)
 	if winner != nil {
+		s.compareTimes(ctx, winner)
 		err = s.write(context.WithoutCancel(ctx), winner)
 	}
 	return s.finished(), err
@@ -250,6 +253,7 @@ func (s *search) run(ctx context.Context) (*Trial, error) {
 		best := s.finalist()
 		if best == nil {
 			if ctx.Err() != nil {
+				s.result.Verdict, s.result.Reason = Missed, "it was interrupted before anything reached the goal"
 				return nil, context.Cause(ctx)
 			}
 			return s.missed()
@@ -276,7 +280,7 @@ func (s *search) missed() (*Trial, error) {
 			best = t
 		}
 	}
-	s.result.Reason = fmt.Sprintf("none of %d candidates that were tried reaches it", len(s.trials))
+	s.result.Reason = fmt.Sprintf("none of %s reaches it", english.Plural(len(s.trials), "tried candidate", ""))
 	if best == nil {
 		return nil, fmt.Errorf("%w: %s", ErrGoal, s.result.Reason)
 	}
@@ -300,7 +304,7 @@ func (s *search) choose(ctx context.Context) error {
 		case s.over():
 			why = "the time is over"
 		case len(s.trials) >= most:
-			why = fmt.Sprintf("%d candidates were tried", most)
+			why = english.PluralWord(most, "1 candidate was tried", fmt.Sprintf("%d candidates were tried", most))
 		case len(s.untried) == 0:
 			why = "all candidates were tried"
 		case !slices.ContainsFunc(s.untried, s.worthwhile) && !s.resort():

@@ -106,8 +106,8 @@ func (o *Options) check() error {
 		return fmt.Errorf("%w: labels are an array of the data: give them (--data)", ErrOptions)
 	case !o.scored() && g.MinScore != nil:
 		return fmt.Errorf("%w: a least score needs labels, or a program that prints a score", ErrOptions)
-	case g.MaxDrop != nil && !o.scored() && g.MaxDrop.Amount > 1:
-		return fmt.Errorf("%w: a drop of %g of decisions is no share, such as 1%%", ErrOptions, g.MaxDrop.Amount)
+	case g.MaxDrop != nil && !o.scored() && !(g.MaxDrop.Relative && g.MaxDrop.Amount <= 1):
+		return fmt.Errorf("%w: without a score, a drop is a share of decisions, such as 1%%: %v is none", ErrOptions, *g.MaxDrop)
 	case o.Score != nil && (quoted(o.Score.Command) || quoted(o.Score.Final)):
 		return fmt.Errorf("%w: {} in a score command stands for a path that is quoted already; leave out the quotes around it", ErrOptions)
 	case (g.MaxKL != nil || g.MinSQNR != nil) && len(o.Data) == 0 && o.Judge == nil:

@@ -145,6 +145,18 @@ def test_hard(name, io, tmp_path):
     assert_close(run(out, feeds), run(tmp_path / "model.onnx", feeds))
 
 
+def test_variance_of_a_batch_normalization(tmp_path):
+    """Its sum of squares stays float32 up to the operator that reads it: ONNX Runtime hides a Cast in between, others do not."""
+    model = helper.make_model(parser.parse_graph("""g (float[1,4,8] x) => (float[1,4,8] y) <float eight = {8.0}, float[4] one = {1.0,1.0,1.0,1.0}, float[4] zero = {0.0,0.0,0.0,0.0}> {
+        a = Add(x, x)  s = ReduceSumSquare<axes=[0,2], keepdims=0>(a)  v = Div(s, eight)  y = BatchNormalization(a, one, zero, zero, v) }"""), ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+    onnx.save(model, tmp_path / "model.onnx")
+    out = onnx.load(convert(tmp_path / "model.onnx", tmp_path / "out.onnx", "--float16"))
+    made = {o: n for n in out.graph.node for o in n.output}
+    div = next(n for n in out.graph.node if n.op_type == "Div")
+    assert made[div.input[0]].op_type == "ReduceSumSquare"
+    assert div.output[0] in next(n for n in out.graph.node if n.op_type == "BatchNormalization").input
+
+
 def test_a_cast_to_float_is_not_doubled(tmp_path):
     model = helper.make_model(parser.parse_graph("g " + HARD["a Cast to float"]), ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
     onnx.save(model, tmp_path / "model.onnx")
