@@ -40,6 +40,12 @@ func (j *Job) FlagsFor(m *Model, o preset.Output) []string {
 // memory.
 const atOnce = 8
 
+// evenly is the size of the groups of n outputs, as few as atOnce allows: even groups take less memory.
+func evenly(n int) int {
+	groups := max((n+atOnce-1)/atOnce, 1)
+	return max((n+groups-1)/groups, 1)
+}
+
 // eachModel plans the outputs of each model, from one opened file, and hands those on that can be made.
 func (j *Job) eachModel(ctx context.Context, convert bool, do func(outputs []*Output)) error {
 	for _, name := range j.Preset.Sources(j.Source.Models) {
@@ -74,7 +80,7 @@ func (j *Job) noteUnreadable(model string) {
 
 // model makes the outputs of a model, some at once.
 func (j *Job) model(ctx context.Context, m *Model, convert bool, do func(outputs []*Output)) error {
-	for some := range slices.Chunk(j.Preset.Outputs, atOnce) {
+	for some := range slices.Chunk(j.Preset.Outputs, evenly(len(j.Preset.Outputs))) {
 		outputs := j.outputs(ctx, m, some, convert, do)
 		j.Busy.Clear()
 		if ctx.Err() != nil {

@@ -577,7 +577,7 @@ def test_a_preset_is_calibrated_where_it_can_be(tmp_path):
     p = subprocess.run([with_runtime(), "--json", "--ort-lib", library(), "--calib", tmp_path / "x.npz", "--preset", "transformers.js", path, tmp_path / "out"], capture_output=True, text=True, timeout=300)
     assert p.returncode == 0, p.stderr
     calibrated = [o["output"] for o in json.loads(p.stdout)["outputs"] if "calibration" in o["report"]]
-    assert calibrated == ["onnx/model_q4.onnx", "onnx/model_q4f16.onnx", "onnx/model_bnb4.onnx"]
+    assert calibrated == ["onnx/model_q4.onnx", "onnx/model_q4f16.onnx", "onnx/model_q2.onnx", "onnx/model_q2f16.onnx", "onnx/model_bnb4.onnx"]
 
 
 def test_a_dry_run_does_not_run_the_model(tmp_path):

@@ -1,6 +1,7 @@
 """What a conversion records of what it wrote, and what verify makes of that."""
 import hashlib
 import json
+import shutil
 import zlib
 
 import numpy as np
@@ -57,7 +58,10 @@ def test_other_commands(tmp_path):
     run("gguf", "-q", TINYGPT / "model.onnx", gguf)
     run("-q", "--exclude", "*", "--weights-from", gguf, TINYGPT / "model.onnx", tmp_path / "from.onnx")
     assert verify(tmp_path / "from.onnx", TINYGPT / "model.onnx")[0] == {"state": "as written"}
-    run("-q", "--preset", "transformers.js", SOURCE.parent, tmp_path / "folder")
+    (tmp_path / "in").mkdir()
+    shutil.copy(SOURCE, tmp_path / "in")
+    (tmp_path / "in" / "config.json").write_text("{}")
+    run("-q", "--preset", "transformers.js", tmp_path / "in", tmp_path / "folder")
     converted = [p for p in (tmp_path / "folder").rglob("*.onnx") if p.read_bytes() != SOURCE.read_bytes()]
     assert converted and None not in map(record, converted)
 
