@@ -138,7 +138,7 @@ test-go:
 
 test-go-long:
 	@echo '== long Go tests'
-	@go test -vet=off $$(grep -rl --include='*_test.go' --exclude-dir='.?*' --exclude-dir=build --exclude-dir=release 'testing\.Short()' . | xargs -n 1 dirname | sort -u)
+	@go test -vet=off $$(grep -rl --include='*_test.go' --exclude-dir='.?*' --exclude-dir=build --exclude-dir=release --exclude-dir=onnxquant-cloud 'testing\.Short()' . | xargs -n 1 dirname | sort -u)
 
 onnxgo:
 	@echo '== onnx-go beside the Go engine'
