@@ -1,8 +1,11 @@
 package commit
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strings"
 )
 
 // ReplaceFile replaces a regular file by one with the content raw, which may be at the end of a symbolic link. At any moment,
@@ -34,4 +37,21 @@ func ReplaceFile(path string, raw []byte) (err error) {
 		return err
 	}
 	return syncFolder(filepath.Dir(path))
+}
+
+// RemoveTemporary removes what a killed ReplaceFile of path left. Nobody else may be writing the file.
+func RemoveTemporary(path string) error {
+	found, err := filepath.Glob(quoteGlob(path) + ".~[A-Z2-7][A-Z2-7][A-Z2-7]")
+	for _, name := range found {
+		err = errors.Join(err, os.Remove(name))
+	}
+	return err
+}
+
+// quoteGlob quotes the characters of a path that mean something in a pattern.
+func quoteGlob(path string) string {
+	if runtime.GOOS == "windows" { // nothing quotes there, where * and ? are no part of names
+		return strings.ReplaceAll(path, "[", "[[]")
+	}
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }

@@ -6,33 +6,23 @@ import (
 	"testing"
 )
 
-// A file is replaced where it is, with its permissions; files beside it stay.
-func TestReplaceFile(t *testing.T) {
-	folder := t.TempDir()
-	path, other, link := filepath.Join(folder, "a.json"), filepath.Join(folder, "a.json.tmp"), filepath.Join(folder, "link")
-	if err := os.WriteFile(other, []byte("mine"), 0o600); err != nil {
+// What a killed ReplaceFile left goes, other files stay.
+func TestRemoveTemporary(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "a[1]")
+	if err := os.Mkdir(folder, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	if err := ReplaceFile(path, []byte("first")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(path, 0o640); err != nil {
-		t.Fatal(err)
-	}
-	symlink(t, "a.json", link)
-	if err := ReplaceFile(link, []byte("second")); err != nil {
-		t.Fatal(err)
-	}
-	for name, want := range map[string]string{path: "second", link: "second", other: "mine"} {
-		if got, err := os.ReadFile(name); err != nil || string(got) != want {
-			t.Errorf("%s: %q, %v", name, got, err)
+	path := filepath.Join(folder, "out.json")
+	for _, name := range []string{path, path + ".~Q7F", path + ".~lock", path + ".~Q7FX"} {
+		if err := os.WriteFile(name, nil, 0o666); err != nil {
+			t.Fatal(err)
 		}
 	}
-	before, _ := os.Stat(path)
-	if err := ReplaceFile(filepath.Join(folder, "no", "a"), nil); err == nil {
-		t.Error("a file without a folder")
+	if err := RemoveTemporary(path); err != nil {
+		t.Fatal(err)
 	}
-	if list, err := os.ReadDir(folder); err != nil || len(list) != 3 || before.Mode().Perm()&0o077 != 0o040 {
-		t.Errorf("%v, %v, mode %v", list, err, before.Mode())
+	left, err := os.ReadDir(folder)
+	if err != nil || len(left) != 3 {
+		t.Errorf("%v, %v", left, err)
 	}
 }

@@ -342,6 +342,9 @@ func (r *run) convert(ctx context.Context, j *Job, record *Record) (err error) {
 	outputs := made.Outputs
 	if r.Attest {
 		outputs = append(slices.Clone(outputs), c.Attest)
+		if err := commit.RemoveTemporary(c.Attest); err != nil { // of a run that was killed
+			return err
+		}
 	}
 	if record.Outputs, err = attest.HashAll(ctx, outputs); err != nil {
 		return err
