@@ -37,7 +37,11 @@ func (r *release) writeWithRuntime(p platform, folder string) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	cmd := exec.Command("python3", "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary", ":all:", "--python-version", "3.11",
+	python, err := withPip(dir)
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(python, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary", ":all:", "--python-version", "3.11",
 		"--platform", p.runtime, "--dest", dir, "onnxruntime=="+r.runtime)
 	cmd.Stderr = os.Stderr
 	if err := cmd.Run(); err != nil {
@@ -52,6 +56,18 @@ func (r *release) writeWithRuntime(p platform, folder string) error {
 		return fmt.Errorf("%s: %w", filepath.Base(wheels[0]), err)
 	}
 	return r.archive(p, folder, "-ort", files)
+}
+
+// withPip returns a Python that has pip: the system's, or else one of an environment in dir.
+func withPip(dir string) (string, error) {
+	if exec.Command("python3", "-m", "pip", "--version").Run() == nil {
+		return "python3", nil
+	}
+	environment := filepath.Join(dir, "venv")
+	if out, err := exec.Command("python3", "-m", "venv", environment).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("python3 has neither pip nor venv: %w: %s", err, out)
+	}
+	return filepath.Join(environment, "bin", "python"), nil
 }
 
 // runtimeFiles are ONNX Runtime's library, and its licenses in a folder of their own.
