@@ -1,8 +1,6 @@
 package samples
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,7 +9,6 @@ import (
 	"strings"
 
 	"onnxquant/formats/dtype"
-	"onnxquant/internal/regularfile"
 	"onnxquant/internal/run/execute"
 )
 
@@ -93,23 +90,8 @@ func (x *array) read() (*execute.Tensor, error) {
 
 // labels implements labelled. All pieces of a line have its label.
 func (t *tokens) labels(name string, yield func([]int64) error) error {
-	f, _, err := regularfile.Open(t.path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, maxLine)
-	for number := 1; lines.Scan(); number++ {
-		line := bytes.TrimSpace(lines.Bytes())
-		if len(line) == 0 {
-			continue
-		}
-		ids, err := t.ids(line)
-		var classes []int64
-		if err == nil {
-			classes, err = labelOf(line, name)
-		}
+	return t.lines(func(number int, line []byte, ids []int64) error {
+		classes, err := labelOf(line, name)
 		if err != nil {
 			return fmt.Errorf("%s: line %d: %w", t.path, number, err)
 		}
@@ -118,16 +100,8 @@ func (t *tokens) labels(name string, yield func([]int64) error) error {
 				return err
 			}
 		}
-	}
-	return lines.Err()
-}
-
-// pieces is the number of samples of a line with n ids.
-func (t *tokens) pieces(n int) int {
-	if t.fixed > 0 {
-		return n / int(t.fixed)
-	}
-	return min(n, 1)
+		return nil
+	})
 }
 
 // labelOf reads the field of an object: an integer, or a list of them.

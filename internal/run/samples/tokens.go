@@ -50,6 +50,34 @@ func (t *tokens) count(limit int) (n int, err error) {
 
 // each implements source. For a model of a fixed length, each line is cut into pieces of that length.
 func (t *tokens) each(yield func([]*execute.Tensor) error) error {
+	return t.lines(func(_ int, _ []byte, ids []int64) error {
+		for n := range t.pieces(len(ids)) {
+			length := len(ids)
+			if t.fixed > 0 {
+				length = int(t.fixed)
+			}
+			inputs, err := t.model.sequence(ids[n*length : (n+1)*length])
+			if err == nil {
+				err = yield(inputs)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// pieces is the number of samples of a line with n ids.
+func (t *tokens) pieces(n int) int {
+	if t.fixed > 0 {
+		return n / int(t.fixed)
+	}
+	return min(n, 1)
+}
+
+// lines yields each line, with its number and its ids. Empty lines are left out.
+func (t *tokens) lines(yield func(number int, line []byte, ids []int64) error) error {
 	f, _, err := regularfile.Open(t.path)
 	if err != nil {
 		return err
@@ -66,18 +94,8 @@ func (t *tokens) each(yield func([]*execute.Tensor) error) error {
 		if err != nil {
 			return fmt.Errorf("%s: line %d: %w", t.path, number, err)
 		}
-		length := int64(len(ids))
-		if t.fixed > 0 {
-			length = t.fixed
-		}
-		for ; int64(len(ids)) >= length && length > 0; ids = ids[length:] {
-			inputs, err := t.model.sequence(ids[:length])
-			if err == nil {
-				err = yield(inputs)
-			}
-			if err != nil {
-				return err
-			}
+		if err := yield(number, line, ids); err != nil {
+			return err
 		}
 	}
 	if err := lines.Err(); err != nil {
