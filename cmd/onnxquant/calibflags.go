@@ -89,7 +89,7 @@ func (f *calibFlags) finish(fs *pflag.FlagSet, o *onnxq.Options, in string) erro
 	if len(f.paths) == 0 {
 		for _, name := range []string{"samples", "ort-lib", "resume", "calib-store", "calib-shard", "tune", "kv-cache"} {
 			if fs.Changed(name) && (name != "ort-lib" || !fs.Changed("max-slowdown")) {
-				return cli.Usagef("--%s is for --calib", name)
+				return cli.Usagef("--%s is for --calib; add --calib DATA", name)
 			}
 		}
 		return nil
