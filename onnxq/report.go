@@ -210,6 +210,7 @@ type OutputLoss struct {
 	KL     *float64 `json:"kl_divergence,omitempty"`     // mean, in nats
 	SQNR   *float64 `json:"sqnr_db,omitempty"`           // 999: equal; -999: NaN or infinite
 	Drop   *float64 `json:"changed_decisions,omitempty"` // share of rows with another largest element, or on another side of 0.5
+	Rows   int      `json:"-"`                           // of which Drop is a share, of the output with the fewest
 	Poor   string   `json:"poor,omitempty"`              // why the outputs say that the model is of little use, by the limits of onnxq/verify
 }
 

@@ -97,6 +97,7 @@ func Tuned(c *cli.Console, r *tune.Result) {
 			rows = append(rows, []string{cli.ByteSize(t.Planned), fmt.Sprintf("%.2g", t.Estimated), fmt.Sprintf("%.0f %%", 100*t.Chance), cli.Printable(t.Label)})
 		}
 		cli.PrintTable(c.Stdout, rows)
+		cli.PrintFacts(c.Stderr, samplesOf(r))
 		return
 	}
 	facts := []cli.Fact{{Label: "goal", Text: r.Goal.String()}, {Label: "verdict", Text: string(r.Verdict) + ": " + cli.Printable(r.Reason)}}
@@ -118,15 +119,29 @@ func Tuned(c *cli.Console, r *tune.Result) {
 	if t := r.RunnerUp; t != nil {
 		add("runner-up", fmt.Sprintf("%s, %s: %s", cli.ByteSize(t.Bytes), lossText(t.Quality), cli.Printable(t.Label)))
 	}
-	if s := r.Samples; s.Calibration > 0 {
-		add("samples", fmt.Sprintf("%d calibrated, %d chose, %d judged at the end", s.Calibration, s.Choice, s.Final))
-	}
+	facts = append(facts, samplesOf(r)...)
 	add("tried", fmt.Sprintf("%d of %d candidates in %.0f s; the search ended because %s", len(r.Trials), r.Considered, math.Ceil(r.Seconds), r.Stopped))
-	for _, note := range r.Notes {
-		add("note", note)
-	}
 	if len(r.Command) > 0 {
 		add("again", r.CommandLine())
 	}
 	cli.PrintFacts(c.Stderr, facts)
+}
+
+// samplesOf says how many samples there are, how many decisions may change, and what is to know about them.
+func samplesOf(r *tune.Result) (facts []cli.Fact) {
+	add := func(label, text string) { facts = append(facts, cli.Fact{Label: label, Text: text}) }
+	calibrate, choose, judge := "calibrated", "chose", "judged at the end"
+	if r.Verdict == tune.Planned {
+		calibrate, choose, judge = "calibrate", "choose", "judge at the end"
+	}
+	if s := r.Samples; s.Calibration > 0 {
+		add("samples", fmt.Sprintf("%d %s, %d %s, %d %s", s.Calibration, calibrate, s.Choice, choose, s.Final, judge))
+	}
+	if s := r.Samples; s.Rows > 0 {
+		add("decisions", fmt.Sprintf("may change in %d of %d rows of the samples that choose, in %d of %d of those that judge", s.MayChange, s.Rows, s.FinalChange, s.FinalRows))
+	}
+	for _, note := range r.Notes {
+		add("note", note)
+	}
+	return facts
 }

@@ -33,6 +33,9 @@ type Options struct {
 	// their damages then takes the place of the error of a model. Without MaxSize nothing is
 	// recommended.
 	Damage Damage
+
+	// Measured, if not empty, are the candidates whose Damage is measured. That of others follows from their errors.
+	Measured []spec.Candidate
 }
 
 const defaultMaxError = 0.1
@@ -98,10 +101,11 @@ type analyzer struct {
 	record int64 // bytes of the record that the conversion makes
 
 	damage Damage
-	narrow bool           // convolutions may have fewer than 8 bits
-	beyond int64          // bytes that the contents of any mix add, see Beyond
-	slack  int64          // bytes by which sizes of mixes may be estimated too large
-	index  map[string]int // name → index in Weights
+	sparse []spec.Candidate // Options.Measured
+	narrow bool             // convolutions may have fewer than 8 bits
+	beyond int64            // bytes that the contents of any mix add, see Beyond
+	slack  int64            // bytes by which sizes of mixes may be estimated too large
+	index  map[string]int   // name → index in Weights
 
 	read map[string][]int // QMoE node, by its output → the weights that it reads
 	unit []int            // by weight: the first of the weights that it is tied to
@@ -123,7 +127,7 @@ func newAnalyzer(m *onnxq.Model, opts Options) (*analyzer, error) {
 		return nil, errors.New("with Damage, set MaxSize and leave MaxError 0")
 	}
 	a := &analyzer{
-		model: m, plan: m.Planner(), opts: opts.Options, output: opts.Output, damage: opts.Damage,
+		model: m, plan: m.Planner(), opts: opts.Options, output: opts.Output, damage: opts.Damage, sparse: opts.Measured,
 		index: map[string]int{}, read: map[string][]int{}, only: map[spec.Candidate]map[string]bool{},
 	}
 	a.opts.Strict, a.opts.MinCoverage, a.opts.Format, a.opts.Bits, a.opts.ZeroPoint = false, 0, "", 0, false

@@ -1,6 +1,7 @@
 package analyze
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -37,6 +38,11 @@ func (a *analyzer) measureDamages(ctx context.Context) error {
 				choice.Damage = new(float64)
 				continue
 			}
+			if len(a.sparse) > 0 && !slices.Contains(a.sparse, choice.Candidate) {
+				unknown := math.NaN()
+				choice.Damage = &unknown
+				continue
+			}
 			at := slices.Index(a.Candidates, choice.Candidate)
 			all[at], names[at] = append(all[at], choice), append(names[at], w.Name)
 			total++
@@ -65,18 +71,28 @@ func (a *analyzer) measureDamages(ctx context.Context) error {
 	return nil
 }
 
-// estimate sets the damages that could not be measured: the squared error, times the median ratio of
-// measured damage to squared error.
+// estimate sets the damages that were not measured, by the squared errors: those of a weight by its measured choice with the
+// nearest error, others by the median ratio of measured damage to squared error.
 func (a *analyzer) estimate() {
 	var worth []float64
 	var missing []*Choice
 	for _, w := range a.Weights {
+		var measured []*Choice
+		for i := range w.Choices {
+			if c := &w.Choices[i]; c.Error > 0 && finite(*c.Damage) == *c.Damage {
+				measured = append(measured, c)
+				worth = append(worth, *c.Damage/(c.Error*c.Error))
+			}
+		}
 		for i := range w.Choices {
 			c := &w.Choices[i]
-			if math.IsNaN(*c.Damage) || math.IsInf(*c.Damage, 0) {
+			switch {
+			case !math.IsNaN(*c.Damage) && !math.IsInf(*c.Damage, 0):
+			case len(measured) == 0:
 				missing = append(missing, c)
-			} else if c.Error > 0 {
-				worth = append(worth, *c.Damage/(c.Error*c.Error))
+			default:
+				near := slices.MinFunc(measured, func(x, y *Choice) int { return cmp.Compare(distance(x, c), distance(y, c)) })
+				*c.Damage, c.Estimated = *near.Damage*(c.Error/near.Error)*(c.Error/near.Error), true
 			}
 		}
 	}
@@ -88,4 +104,9 @@ func (a *analyzer) estimate() {
 	for _, c := range missing {
 		*c.Damage, c.Estimated = median*c.Error*c.Error, true
 	}
+}
+
+// distance compares the errors of two choices, as a ratio.
+func distance(x, y *Choice) float64 {
+	return math.Abs(math.Log(max(x.Error, 1e-12) / max(y.Error, 1e-12)))
 }

@@ -145,11 +145,17 @@ func (l *losses) loss() (x onnxq.OutputLoss) {
 			*to = &v
 		}
 	}
+	fewest := func(rows int) {
+		if x.Rows == 0 || rows < x.Rows {
+			x.Rows = rows
+		}
+	}
 	for k := range l.each {
 		least(&x.SQNR, l.each[k].sqnr(), -1)
 		if kl, top1, ok := l.each[k].distributions.Means(); ok {
 			least(&x.KL, kl, 1)
 			least(&x.Drop, 1-top1, 1)
+			fewest(l.each[k].distributions.Len())
 		}
 	}
 	for k := range l.each {
@@ -158,6 +164,7 @@ func (l *losses) loss() (x onnxq.OutputLoss) {
 		}
 		if share, ok := l.each[k].changes(); ok {
 			least(&x.Drop, share, 1)
+			fewest(l.each[k].rows)
 		}
 	}
 	return x

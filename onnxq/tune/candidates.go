@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -45,6 +46,7 @@ type candidate struct {
 	flags  []string
 	label  string
 	mix    *rules.Precision
+	level  int    // of the mix, from fine to coarse
 	class  string // candidates of a class are alike in their loss and cost
 	speed  string // likewise in the time of a run
 	bytes  int64  // planned
@@ -255,20 +257,20 @@ func (p *planner) add(x *candidate, o onnxq.Options) {
 	if x.kind != Mixes && x.kind != Half {
 		x.noise = p.noise(plan)
 	}
-	x.label = p.labelOf(x)
+	x.label = p.labelOf(x, plan)
 	if !slices.ContainsFunc(p.found, func(y *candidate) bool { return slices.Equal(x.flags, y.flags) }) {
 		p.found = append(p.found, x)
 	}
 }
 
-// labelOf are the flags that other candidates do not have, or have otherwise.
-func (p *planner) labelOf(x *candidate) string {
+// labelOf are the flags that other candidates do not have, or have otherwise. A mix has its level and the average bits of a code.
+func (p *planner) labelOf(x *candidate, plan *onnxq.Plan) string {
 	var words []string
 	for i := 0; i < len(x.flags); i++ {
 		switch f := x.flags[i]; {
 		case f == "--allow-fallback":
 		case f == "--precision-info":
-			words = append(words, "mix:"+strings.TrimPrefix(x.flags[i+1], mixMark)[:4])
+			words = append(words, fmt.Sprintf("mix-%d:%.2f-bits", x.level, p.bits(plan)))
 			i++
 		case f == "--ops" && x.flags[i+1] != strings.Join(p.ops(), ","):
 			words = append(words, f, x.flags[i+1])
@@ -280,6 +282,27 @@ func (p *planner) labelOf(x *candidate) string {
 		}
 	}
 	return strings.Join(words, " ")
+}
+
+// bits is the average of an element of the weights, without scales.
+func (p *planner) bits(plan *onnxq.Plan) float64 {
+	sum, n := 0.0, 0.0
+	for _, t := range plan.Tensors {
+		if p.weights[t.Name] == nil {
+			continue
+		}
+		elements, bits := 1.0, 32.0
+		for _, d := range t.Shape {
+			elements *= float64(d)
+		}
+		if t.Decision == onnxq.Quantize {
+			bits = float64(t.Format.Bits())
+		} else if plan.HalfPrecision != nil {
+			bits = 16
+		}
+		sum, n = sum+elements*bits, n+elements
+	}
+	return sum / max(n, 1)
 }
 
 func (p *planner) refuse(err error) {
@@ -361,13 +384,13 @@ func (p *planner) mixes(m *analyze.Mixes) error {
 			continue
 		}
 		seen[mix.OutBytes] = true
-		p.mixed(mix)
+		p.mixed(mix, len(seen))
 	}
 	return nil
 }
 
 // mixed adds a mix.
-func (p *planner) mixed(mix *analyze.Mix) {
+func (p *planner) mixed(mix *analyze.Mix, level int) {
 	for _, half := range p.halves() {
 		for _, a := range p.algorithms(4) {
 			if a.name == spec.MSE && len(p.calib) > 0 {
@@ -375,7 +398,7 @@ func (p *planner) mixed(mix *analyze.Mix) {
 			}
 			o := p.options()
 			o.Precision, o.AllowFallback = mix.Precision, true
-			x := &candidate{kind: Mixes, mix: mix.Precision, noise: mix.Noise * a.loss, spread: 0.6, cost: a.cost, class: "mix " + string(a.name), speed: "mix",
+			x := &candidate{kind: Mixes, mix: mix.Precision, level: level, noise: mix.Noise * a.loss, spread: 0.6, cost: a.cost, class: "mix " + string(a.name), speed: "mix",
 				flags: slices.Concat(p.common(p.ops()), []string{"--allow-fallback", "--precision-info", mixWord(mix.Precision)}, half, a.flags)}
 			p.halve(x, &o, half)
 			p.add(x, o)

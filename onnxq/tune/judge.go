@@ -134,7 +134,9 @@ func (j *outputs) run(ctx context.Context, in string, data *calibrate.Data, o *O
 	}
 	j.key += hex.EncodeToString(labels.Sum(nil))
 	j.samples.Choice, j.samples.Final = len(j.choice.inputs), len(j.final.inputs)
-	if j.loss(j.choice.want, j.choice.want).Damage+j.loss(j.final.want, j.final.want).Damage != 0 {
+	choice, final := j.loss(j.choice.want, j.choice.want), j.loss(j.final.want, j.final.want)
+	j.samples.Rows, j.samples.FinalRows = choice.Rows, final.Rows
+	if choice.Damage+final.Damage != 0 {
 		return errors.New("the outputs of the float model are NaN or infinite")
 	}
 	return nil

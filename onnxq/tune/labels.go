@@ -50,6 +50,14 @@ func (s *share) accuracy(got [][]*execute.Tensor, k int) (float64, error) {
 	return 100 * float64(right) / float64(rows), nil
 }
 
+// labelled is the number of rows with a label.
+func (s *share) labelled() (rows int) {
+	for _, l := range s.labels {
+		rows += len(l)
+	}
+	return rows
+}
+
 // noLabels are the labels of data without any.
 func noLabels(yield func([]int64, error) bool) {
 	for yield(nil, nil) {

@@ -8,7 +8,6 @@ import (
 	"io"
 	"math"
 	"path/filepath"
-	"strings"
 
 	"github.com/dustin/go-humanize"
 )
@@ -133,7 +132,7 @@ func shownLoss(t Trial) float64 {
 }
 
 func (result *Result) rowOf(t Trial) row {
-	r := row{Size: humanize.Comma(t.Bytes), Goal: "no: " + t.Why, Flags: strings.Join(t.Flags, " ")}
+	r := row{Size: humanize.Comma(t.Bytes), Goal: "no: " + t.Why, Flags: t.Label}
 	switch {
 	case t.Failed != "":
 		r.Goal = "failed: " + t.Failed

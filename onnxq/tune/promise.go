@@ -70,6 +70,7 @@ func (s *search) promise(c *candidate) (p promise) {
 		if c.limited {
 			p.chance = max(p.chance, 0.6) // its conversion holds the limits, on other samples
 		}
+		p.chance *= s.trust[c.kind].factor()
 		if severe, refused := s.severe[c.kind]; refused {
 			p.chance *= normal((logOf(severe) - logOf(loss)) / spread)
 		}
@@ -128,12 +129,13 @@ func (s *search) estimate(c *candidate) (loss, spread float64) {
 			off = (mean(seen)*n + off*group.prior) / (n + group.prior)
 		}
 	}
-	spread = c.spread
 	switch {
 	case len(s.off[c.class]) > 0:
 		spread = max(c.spread/2, 0.3)
 	case len(s.off[c.group()]) > 0:
 		spread = max(c.spread/1.5, 0.4)
+	default:
+		spread = c.spread
 	}
 	return math.Max(c.noise, 1e-12) * math.Exp(off), spread
 }
@@ -169,14 +171,25 @@ func (s *search) slowest() float64 {
 	return most
 }
 
-// mostOff bounds how far an estimate is corrected: some samples show no loss at all.
-const mostOff = 4
+// An estimate is corrected within these bounds. The lower one is near: where few samples show no loss, others do.
+const leastOff, mostOff = -1.5, 4
+
+// trust compares what was promised of the candidates of a kind with what came of them.
+type trust struct{ promised, reached float64 }
+
+// factor lowers the chances of a kind that promised more than it kept.
+func (t trust) factor() float64 { return min((1+t.reached)/(1+t.promised), 1) }
 
 // learn notes the loss of a trial, and whether the goal allows it.
 func (s *search) learn(t *Trial, reached bool) {
 	c := t.candidate
+	kept := s.trust[t.Kind]
+	if kept.promised += t.Chance; reached {
+		kept.reached++
+	}
+	s.trust[t.Kind] = kept
 	if t.Quality.Loss != nil && s.outputs != nil {
-		off := min(max(logOf(t.Quality.Loss.Damage)-logOf(c.noise), -mostOff), mostOff)
+		off := min(max(logOf(t.Quality.Loss.Damage)-logOf(c.noise), leastOff), mostOff)
 		for _, name := range []string{"", c.group(), c.class} {
 			s.off[name] = append(s.off[name], off)
 		}

@@ -52,6 +52,12 @@ type Samples struct {
 	Calibration int `json:"calibration"` // that conversions may see
 	Choice      int `json:"choice"`      // by which candidates are compared
 	Final       int `json:"final"`       // that only judge the winner
+
+	// With MaxDrop, how many rows have a decision, and in how many of them it may change.
+	Rows        int `json:"rows,omitempty"` // of the samples that choose
+	MayChange   int `json:"may_change,omitempty"`
+	FinalRows   int `json:"final_rows,omitempty"` // of those that judge
+	FinalChange int `json:"final_may_change,omitempty"`
 }
 
 // Trial is a candidate that was made and measured, or only planned.

@@ -36,6 +36,7 @@ type search struct {
 	earlier float64 // seconds of an earlier search
 	spent   float64 // seconds until the last trial ended, so that a search that goes on decides alike
 
+	trust  map[Kind]trust
 	severe map[Kind]float64 // severity from which trials do not count, for the final samples refused one
 
 	resorts int // see resort
@@ -58,7 +59,7 @@ func Search(ctx context.Context, in, out string, opts Options) (*Result, error) 
 	}
 	opts.Goal.Objective = cmp.Or(opts.Goal.Objective, Smallest)
 	s := &search{in: in, out: out, opts: &opts, goal: &opts.Goal, start: time.Now(),
-		severe: map[Kind]float64{}, off: map[string][]float64{}, took: map[string][]float64{}, speeds: map[string][]float64{}}
+		trust: map[Kind]trust{}, severe: map[Kind]float64{}, off: map[string][]float64{}, took: map[string][]float64{}, speeds: map[string][]float64{}}
 	s.result = &Result{Goal: opts.Goal, Input: in, Trials: []Trial{}, out: out}
 	s.lower = opts.Score != nil && opts.Score.LowerIsBetter
 	if opts.Budget > 0 {
@@ -191,6 +192,7 @@ func (s *search) judges(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	s.countRows()
 	if text := s.goal.lost(s.result.Float, s.result.Float, s.lower); text != "" {
 		return fmt.Errorf("%w: %s itself has %s", ErrGoal, s.in, text)
 	}
@@ -202,6 +204,27 @@ func (s *search) judges(ctx context.Context) (err error) {
 		s.result.FinalOf = &q
 	}
 	return nil
+}
+
+// countRows completes the samples: a share of few rows may be less than one.
+func (s *search) countRows() {
+	r, drop := &s.result.Samples, s.goal.MaxDrop
+	if drop == nil || s.opts.Score != nil || s.opts.Judge != nil {
+		r.Rows, r.FinalRows = 0, 0
+		return
+	}
+	share := drop.Amount
+	if score := s.result.Float.Score; score != nil { // the accuracy, in percent
+		if share /= 100; drop.Relative {
+			share = drop.Amount * *score / 100
+		}
+		r.Rows, r.FinalRows = s.outputs.choice.labelled(), s.outputs.final.labelled()
+	}
+	of := func(rows int) int { return int(share*float64(rows) + 1e-9) }
+	r.MayChange, r.FinalChange = of(r.Rows), of(r.FinalRows)
+	if r.Rows > 0 && (r.MayChange == 0 || r.FinalChange == 0) && share > 0 {
+		s.note(fmt.Sprintf("--max-drop %v of %d rows is less than one: none may change; more samples allow some", *drop, min(r.Rows, r.FinalRows)))
+	}
 }
 
 // plan lists the candidates.

@@ -8,6 +8,7 @@ import (
 	"onnxquant/onnxq/analyze"
 	"onnxquant/onnxq/calibrate"
 	"onnxquant/onnxq/sensitivity"
+	"onnxquant/spec"
 )
 
 // Bounds of the runs that weigh the formats of weights.
@@ -18,6 +19,9 @@ const (
 	quick        = 2.0 // seconds for more samples: mixes that few samples choose fit others badly
 	quickSamples = 64
 )
+
+// anchors are the formats that runs weigh. The loss of a weight grows about as its squared error, so the others follow.
+var anchors = []spec.Candidate{{Format: spec.Int2, Block: 16, ZeroPoint: true}, {Format: spec.Int4, Block: 128}, {Format: spec.Int4, Block: 32, ZeroPoint: true}}
 
 // weigh measures what each weight in each format does to the outputs, or without data its error, for estimates and mixes.
 func (s *search) weigh(ctx context.Context) (*analyze.Mixes, error) {
@@ -43,7 +47,7 @@ func (s *search) weigh(ctx context.Context) (*analyze.Mixes, error) {
 			}
 			defer open.Close()
 			kept.Damage, kept.samples = open, n
-			opts.Damage, opts.Progress = kept, nil
+			opts.Damage, opts.Measured, opts.Progress = kept, anchors, nil
 		} else {
 			s.note("the formats of weights were weighed by their errors, for runs of the model take too long")
 		}
@@ -77,7 +81,7 @@ func (s *search) affordable() (int, error) {
 	if s.opts.Budget > 0 {
 		seconds = mostWeighing * s.opts.Budget.Seconds()
 	}
-	each := max(s.outputs.seconds*float64(weights*len(formats)), 1e-9)
+	each := max(s.outputs.seconds*float64(weights*len(anchors)), 1e-9)
 	n := max(min(int(seconds/each), weighSamples), min(int(min(seconds, quick)/each), quickSamples))
 	n = min(n, s.outputs.samples.Calibration)
 	if n < 2 {

@@ -79,13 +79,29 @@ func (m *means) add(x, y []float64, classes int, kind string, fits bool) {
 // Means returns the mean KL divergence, in nats, and the share of rows whose most likely class is the same. ok is false if the rows are no
 // distributions.
 func (r *Rows) Means() (kl, top1 float64, ok bool) {
-	if r.none {
-		return 0, 0, false
-	}
-	for _, m := range r.kinds {
-		if !m.never && m.rows > 0 {
-			return m.sum / float64(m.rows), float64(m.same) / float64(m.rows), true
-		}
+	if m := r.means(); m != nil {
+		return m.sum / float64(m.rows), float64(m.same) / float64(m.rows), true
 	}
 	return 0, 0, false
+}
+
+// Len is the number of rows; 0: the output has no distributions.
+func (r *Rows) Len() int {
+	if m := r.means(); m != nil {
+		return m.rows
+	}
+	return 0
+}
+
+// means are those of the kind that the rows are of; nil: none.
+func (r *Rows) means() *means {
+	if r.none {
+		return nil
+	}
+	for i := range r.kinds {
+		if m := &r.kinds[i]; !m.never && m.rows > 0 {
+			return m
+		}
+	}
+	return nil
 }
