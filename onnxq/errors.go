@@ -40,3 +40,6 @@ var (
 	// ErrVerify: the output differs from the written bytes when it is read again.
 	ErrVerify = write.ErrVerify
 )
+
+// KeptError is the error of a calibration that was interrupted. It wraps ErrKept.
+type KeptError = layerfit.KeptError

@@ -3,6 +3,7 @@ package onnxq
 import (
 	"fmt"
 
+	"onnxquant/internal/fixdim"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/simplify"
@@ -32,6 +33,19 @@ func Open(path string) (*Model, error) {
 	}
 	x.ShareNames()
 	return &Model{graph: x}, nil
+}
+
+// CheckDims refuses sizes of Options.FixDims that the model at path does not take.
+func CheckDims(path string, sizes map[string]int64) error {
+	if len(sizes) == 0 {
+		return nil
+	}
+	file, err := modelfile.Open(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	return fixdim.Check(file.Proto, sizes)
 }
 
 // Close releases the model's files.

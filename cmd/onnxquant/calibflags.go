@@ -270,15 +270,16 @@ func calibratable(o *onnxq.Options) bool {
 	return err == nil && !onlyFloat && o.Activations != spec.Dynamic && o.Activations != spec.Static && spec.GPTQ.Check(format, o.ZeroPoint, o.Style, o.Range) == nil
 }
 
-// fitActivations finds which activations and operators stay in float, and ranges. state is a folder for what it measures, or "".
-func (f *convertFlags) fitActivations(ctx context.Context, c *cli.Console, in, state string) (err error) {
+// fitActivations finds which activations and operators of the output of that name stay in float, and ranges. state is a folder for what
+// it measures, or "".
+func (f *convertFlags) fitActivations(ctx context.Context, c *cli.Console, in, name, state string) (err error) {
 	bar := cli.NewProgress(c, f.quiet)
 	f.opts.Fold = f.opts.Fold || !f.noFold && f.opts.ScalePerChannel()
 	o := f.opts
 	if o.Activations == spec.Static {
 		o.Algorithm = f.codes
 	}
-	o.Resume, o.Notify = f.resume, bar.Warn
+	o.Resume, o.Notify = f.resume, func(text string) { bar.Warn(cli.Printable(name) + ": " + text) }
 	f.fit, err = sensitivity.FitActivations(ctx, in, o, calibrate.Options{Data: f.paths, Samples: f.samples, Library: f.library, Progress: bar.Step}, f.limits, state, buildVersion())
 	bar.Clear()
 	if err == nil {

@@ -219,6 +219,9 @@ func (f *convertFlags) ofModel(ctx context.Context, c *cli.Console, fs *pflag.Fl
 	if err := f.complete(fs, in, out); err != nil {
 		return err
 	}
+	if err := onnxq.CheckDims(in, f.opts.FixDims); err != nil {
+		return err
+	}
 	if err := f.calibFlags.check(ctx); err != nil {
 		return err
 	}
@@ -239,7 +242,7 @@ func (f *convertFlags) ofModel(ctx context.Context, c *cli.Console, fs *pflag.Fl
 		if f.dryRun {
 			state = ""
 		}
-		if err := f.fitActivations(ctx, c, in, state); err != nil {
+		if err := f.fitActivations(ctx, c, in, out, state); err != nil {
 			return err
 		}
 		defer f.fit.Close()

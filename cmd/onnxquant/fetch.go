@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"onnxquant/internal/cli"
 	"onnxquant/internal/remote"
@@ -105,11 +104,10 @@ func (f *convertFlags) published(ctx context.Context, c *cli.Console, made *onnx
 
 // unkept is an error of a conversion to an object without the words that progress is kept: that is beside a file alone.
 func unkept(err error) error {
-	if !errors.Is(err, onnxq.ErrKept) {
-		return err
+	if kept, ok := errors.AsType[*onnxq.KeptError](err); ok {
+		return fmt.Errorf("%w; OUT is an object, for which no progress is kept", kept.Err)
 	}
-	text := strings.NewReplacer(" ("+onnxq.ErrKept.Error()+")", "", resumeHint, "").Replace(err.Error())
-	return fmt.Errorf("%s; OUT is an object, for which no progress is kept", text)
+	return err
 }
 
 // structureOnly reports whether a plan needs no contents of tensors.

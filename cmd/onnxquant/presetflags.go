@@ -105,6 +105,9 @@ func (j *folderJob) options(ctx context.Context, m *folder.Model, o preset.Outpu
 	if err != nil {
 		return opts, err
 	}
+	if err := onnxq.CheckDims(j.Source.File(m.Name), f.opts.FixDims); err != nil {
+		return opts, err
+	}
 	scales, err := j.cacheScales(ctx, m.Name) // it may refuse the model, before longer work
 	if err != nil {
 		return opts, err
@@ -204,7 +207,7 @@ func (j *folderJob) fit(ctx context.Context, f *convertFlags, model string, o pr
 	if !j.flags.dryRun {
 		state = filepath.Join(stateOf(j.Out), url.PathEscape(o.Name(model)))
 	}
-	if err := f.fitActivations(ctx, j.console, j.Source.File(model), state); err != nil {
+	if err := f.fitActivations(ctx, j.console, j.Source.File(model), o.Name(model), state); err != nil {
 		return err
 	}
 	j.fits[o.Name(model)] = f.fit

@@ -57,7 +57,7 @@ func (d dataPaths) AddsUp()          {}
 // presetName is the value of a flag that takes a preset, by its name or in a file.
 type presetName struct{ value *string }
 
-func (p presetName) Set(s string) error { *p.value = s; return nil }
+func (p presetName) Set(s string) error { *p.value = s; return preset.Exists(s) }
 func (p presetName) String() string     { return "" }
 func (p presetName) Type() string       { return "NAME" }
 func (p presetName) Values() []string   { return preset.Names() }

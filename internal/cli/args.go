@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"onnxquant/internal/msg"
+	"onnxquant/internal/remote"
 )
 
 // InOut returns the input and output file of a command. With dryRun the output may be
@@ -41,9 +42,12 @@ func InOut(fs *pflag.FlagSet, dryRun bool) (in, out string, err error) {
 	return args[0], args[1], nil
 }
 
-// WantFile refuses a folder as the output of one model, and a name by which ONNX Runtime expects another
+// WantFile refuses as the output of one model what is no name of a file, a folder, and a name by which ONNX Runtime expects another
 // format. It suggests a file name with the extension ext.
 func WantFile(in, out, ext string) error {
+	if err := remote.CheckFile(out); err != nil {
+		return Usagef("%v", err)
+	}
 	if strings.EqualFold(filepath.Ext(out), ".ort") {
 		return Usagef("%s: ONNX Runtime reads a file of this name as its own format, not as ONNX; write %s", out, strings.TrimSuffix(out, filepath.Ext(out))+ext)
 	}

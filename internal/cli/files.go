@@ -13,6 +13,7 @@ import (
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/regularfile"
+	"onnxquant/internal/remote"
 )
 
 // CheckPlace returns an error if a file cannot be written to path, so that the command fails before it
@@ -20,6 +21,9 @@ import (
 func CheckPlace(path string) error {
 	if path == "" {
 		return nil
+	}
+	if err := remote.CheckFile(path); err != nil {
+		return Usagef("%v", err)
 	}
 	place := path
 	if info, err := os.Stat(path); err == nil {

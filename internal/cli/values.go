@@ -171,8 +171,8 @@ func (c Choices) Type() string     { return "LIST" }
 func (c Choices) Values() []string { return c.Allowed }
 func (c Choices) AddsUp()          {}
 
-// pick finds a word among the allowed ones, ignoring case. The error lists all allowed words if they
-// are few, and similar ones.
+// pick finds a word among the allowed ones, ignoring case. The error lists similar words, and all allowed ones if these
+// are few or none is similar.
 func pick[T ~string](s string, allowed []T, aliases map[string]T) (T, error) {
 	const few = 8
 	low := make([]string, len(allowed))
@@ -185,13 +185,16 @@ func pick[T ~string](s string, allowed []T, aliases map[string]T) (T, error) {
 	if other, ok := aliases[PlainName(s)]; ok && slices.Contains(allowed, other) {
 		return "", fmt.Errorf("there is no %s; did you mean %s?", s, other)
 	}
-	text := "there is no " + s
-	if len(allowed) <= few {
-		text = "want " + OneOf(allowed)
-	}
 	var meant []T
 	for _, near := range nearest.Names(strings.ToLower(s), low) {
 		meant = append(meant, allowed[slices.Index(low, near)])
+	}
+	text := "there is no " + s
+	switch {
+	case len(allowed) <= few:
+		text = "want " + OneOf(allowed)
+	case len(meant) == 0:
+		text += "; want " + OneOf(allowed)
 	}
 	if len(meant) > 0 {
 		text += fmt.Sprintf("; did you mean %s?", OneOf(meant))

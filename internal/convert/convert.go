@@ -142,7 +142,7 @@ func (c *conversion) settle(err error) (done bool) {
 func (c *conversion) end(r *Result, err error) {
 	if c.calibrated != nil {
 		if c.calibrated.close(err != nil); err != nil && c.calibrated.owner {
-			err = fmt.Errorf("%w (%w)", err, layerfit.ErrKept)
+			err = &layerfit.KeptError{Err: err}
 		}
 	}
 	*c.done = Done{r, err}

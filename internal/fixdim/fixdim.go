@@ -23,12 +23,9 @@ import (
 // Fix returns the graph with sizes of dimensions. A key of sizes is the symbolic name of a dimension, or INPUT:AXIS for a
 // dimension of an input. Sizes are 1 or more.
 func Fix(x *graph.Graph, sizes map[string]int64) (*graph.Graph, error) {
-	f := fixer{symbols: map[string]int64{}, axes: map[string]map[int]int64{}}
-	inputs := graph.RuntimeInputs(x.File.Proto.Graph)
-	for _, key := range slices.Sorted(maps.Keys(sizes)) {
-		if err := f.add(inputs, key, sizes[key]); err != nil {
-			return nil, err
-		}
+	f, err := newFixer(x.File.Proto, sizes)
+	if err != nil {
+		return nil, err
 	}
 	c := x.Copy()
 	f.values(c.Proto.Graph.Input, f.axes)
@@ -47,6 +44,23 @@ func Fix(x *graph.Graph, sizes map[string]int64) (*graph.Graph, error) {
 	return graph.New(view)
 }
 
+// Check refuses sizes that Fix refuses.
+func Check(m *onnxpb.ModelProto, sizes map[string]int64) error {
+	_, err := newFixer(m, sizes)
+	return err
+}
+
+func newFixer(m *onnxpb.ModelProto, sizes map[string]int64) (fixer, error) {
+	f := fixer{symbols: map[string]int64{}, axes: map[string]map[int]int64{}}
+	inputs := graph.RuntimeInputs(m.GetGraph())
+	for _, key := range slices.Sorted(maps.Keys(sizes)) {
+		if err := f.add(inputs, key, sizes[key]); err != nil {
+			return f, err
+		}
+	}
+	return f, nil
+}
+
 type fixer struct {
 	symbols map[string]int64         // by symbolic name
 	axes    map[string]map[int]int64 // by input and axis, of dimensions without a name
@@ -58,8 +72,7 @@ func (f fixer) add(inputs []*onnxpb.ValueInfoProto, key string, size int64) erro
 		return fmt.Errorf("dimension %s: size %d, want 1 or more", msg.Quote(key), size)
 	}
 	if slices.Contains(symbolsOf(inputs), key) {
-		f.symbols[key] = size
-		return nil
+		return f.name(key, size)
 	}
 	at := strings.LastIndexByte(key, ':')
 	if at < 0 {
@@ -76,7 +89,7 @@ func (f fixer) add(inputs []*onnxpb.ValueInfoProto, key string, size int64) erro
 	}
 	switch d := dims[axis]; {
 	case d.GetDimParam() != "":
-		f.symbols[d.GetDimParam()] = size
+		return f.name(d.GetDimParam(), size)
 	case d.GetDimValue() > 0 && d.GetDimValue() != size:
 		return fmt.Errorf("axis %d of input %s has the size %d: it cannot become %d", axis, msg.Quote(key[:at]), d.GetDimValue(), size)
 	default:
@@ -85,6 +98,15 @@ func (f fixer) add(inputs []*onnxpb.ValueInfoProto, key string, size int64) erro
 		}
 		f.axes[key[:at]][axis] = size
 	}
+	return nil
+}
+
+// name gives a symbolic dimension its size.
+func (f fixer) name(symbol string, size int64) error {
+	if given := f.symbols[symbol]; given > 0 && given != size {
+		return fmt.Errorf("dimension %s: it cannot be both %d and %d", msg.Quote(symbol), given, size)
+	}
+	f.symbols[symbol] = size
 	return nil
 }
 

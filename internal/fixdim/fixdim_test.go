@@ -97,6 +97,12 @@ func TestFixRefuses(t *testing.T) {
 	if _, err := fixdim.Fix(x, map[string]int64{"batch": 0}); err == nil {
 		t.Error("size 0")
 	}
+	if err := fixdim.Check(x.File.Proto, map[string]int64{"batch": 2, "x:0": 3}); err == nil || !strings.Contains(err.Error(), `dimension "batch": it cannot be both 2 and 3`) {
+		t.Error(err)
+	}
+	if err := fixdim.Check(x.File.Proto, map[string]int64{"batch": 2, "x:0": 2}); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestAdopt(t *testing.T) {

@@ -148,6 +148,12 @@ func (r *Result) Close(keep bool) error { return r.store.close(keep) }
 // ErrKept is wrapped by errors after which Options.Resume can continue.
 var ErrKept = errors.New("the progress of the calibration is kept")
 
+// KeptError is an error after which Options.Resume can continue.
+type KeptError struct{ Err error }
+
+func (e *KeptError) Error() string   { return fmt.Sprintf("%v (%v)", e.Err, ErrKept) }
+func (e *KeptError) Unwrap() []error { return []error{e.Err, ErrKept} }
+
 // Run finds codes.
 func Run(ctx context.Context, layers []Layer, a Activations, o Options) (_ *Result, err error) {
 	if o.Shared != "" && o.Algorithm != spec.GPTQ {
@@ -169,7 +175,7 @@ func Run(ctx context.Context, layers []Layer, a Activations, o Options) (_ *Resu
 		if err != nil {
 			s.close(groups > 0)
 			if groups > 0 {
-				err = fmt.Errorf("%w (%w)", err, ErrKept)
+				err = &KeptError{err}
 			}
 		}
 	}()

@@ -27,6 +27,7 @@ import (
 	"io"
 	"io/fs"
 	"math"
+	"os"
 	"path"
 	"regexp"
 	"slices"
@@ -132,6 +133,14 @@ func Load(name string) (*Preset, error) {
 		return nil, fmt.Errorf("preset %s: %w", name, err)
 	}
 	return p, nil
+}
+
+// Exists refuses a name that is neither a preset's nor a file's.
+func Exists(name string) error {
+	if _, err := os.Stat(name); errors.Is(err, fs.ErrNotExist) && !slices.Contains(Names(), name) {
+		return unknown(name)
+	}
+	return nil
 }
 
 // unknown is the error about a name that is neither a preset's nor a file's.

@@ -39,10 +39,20 @@ func CheckOut(name string) error {
 		if _, err := parse(name); err != nil {
 			return fmt.Errorf("%s: %w", Plain(name), err)
 		}
+	case begins(name, hubScheme):
+		return fmt.Errorf("%s: outputs cannot be written to the hub; name a file, and upload it with the hub's own tools", Plain(name))
 	case urlLike.MatchString(name):
 		return fmt.Errorf("%s: only files and objects can be written, s3://BUCKET/KEY, gs://BUCKET/KEY and azblob://CONTAINER/KEY; for a file of this name, write ./ before it", Plain(name))
 	}
 	return nil
+}
+
+// CheckFile refuses a name for an output that is not that of a file.
+func CheckFile(name string) error {
+	if IsObject(name) {
+		return fmt.Errorf("%s: only outputs of a conversion or a batch can be objects; name a file", Plain(name))
+	}
+	return CheckOut(name)
 }
 
 func begins(name, scheme string) bool {

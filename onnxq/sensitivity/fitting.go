@@ -3,7 +3,6 @@ package sensitivity
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"onnxquant/internal/run/synth"
 	"onnxquant/onnxq"
@@ -77,7 +76,7 @@ func (s *fitting) failed(err error) error {
 	if s.journal == nil || errors.Is(err, ErrLimit) {
 		return errors.Join(err, s.journal.close(false))
 	}
-	return errors.Join(fmt.Errorf("%w (%w)", err, onnxq.ErrKept), s.journal.close(true))
+	return errors.Join(&onnxq.KeptError{Err: err}, s.journal.close(true))
 }
 
 // float opens the model, folded and with factors if the options say so. The values of the folded model are values of the model at

@@ -16,6 +16,8 @@ import (
 	"reflect"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
+
 	"onnxquant/internal/commit"
 	"onnxquant/internal/convert"
 	"onnxquant/onnxq"
@@ -73,6 +75,7 @@ func openJournal(ctx context.Context, folder, key string, resume bool, notify fu
 			if j.known = readEntries(j.file); len(j.known) > 0 && j.known[0].What == key {
 				if err = j.removeSamples(); err == nil {
 					j.take()
+					notify(fmt.Sprintf("going on behind %s of the interrupted run; the float model runs on the samples again", english.Plural(len(j.known), "measurement", "")))
 					return j, nil
 				}
 			}

@@ -32,9 +32,10 @@ func TestOpenJournal(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(left, "more"), 0o777); err != nil {
 		t.Fatal(err)
 	}
-	j, err = openJournal(t.Context(), folder, "key", true, nil)
-	if err != nil || len(j.known) != 1 {
-		t.Fatalf("%+v, %v", j, err)
+	told := ""
+	j, err = openJournal(t.Context(), folder, "key", true, func(text string) { told = text })
+	if err != nil || len(j.known) != 1 || told != "going on behind 1 measurement of the interrupted run; the float model runs on the samples again" {
+		t.Fatalf("%+v, %v, %q", j, err, told)
 	}
 	if _, err := os.Stat(left); err == nil {
 		t.Error("samples are left")

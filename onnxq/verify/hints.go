@@ -29,7 +29,11 @@ func (v *verifier) runtimeHint() string {
 	if r.Verdict == Failed || !coded || !r.Execution.Compared || r.Execution.QuantizedRun != nil {
 		return ""
 	}
-	return "OUT itself was not run, with the kernels for its codes: that needs ONNX Runtime (pip install onnxruntime)"
+	why := "that needs ONNX Runtime, which --engine auto looks for"
+	if v.lacked != nil {
+		why = v.lacked.Error()
+	}
+	return "OUT itself was not run, with the kernels for its codes: " + why
 }
 
 // swapHint says that the models may be in the wrong order.

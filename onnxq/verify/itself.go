@@ -46,8 +46,7 @@ func (v *verifier) itself(runner execute.Runner, used trial, want [][]*execute.T
 		if v.opts.Engine != Auto && v.opts.Engine != "" {
 			return
 		}
-		var err error
-		if r, err = v.findORT(); err != nil {
+		if r, v.lacked = v.findORT(); v.lacked != nil {
 			return
 		}
 	}

@@ -67,11 +67,12 @@ type verifier struct {
 	opts    Options
 	report  *Report
 
-	optimized bool // ONNX Runtime optimized out, and not in
-	corrected bool // data corrected biases of out, by its record
-	floats    bool // float weights of out may be decoded codes, by its record
-	elsewhere bool // OUT is meant for another runtime than ONNX Runtime
-	runs      int  // of each model, for the progress
+	optimized bool  // ONNX Runtime optimized out, and not in
+	corrected bool  // data corrected biases of out, by its record
+	floats    bool  // float weights of out may be decoded codes, by its record
+	lacked    error // why ONNX Runtime does not run OUT, if it was looked for
+	elsewhere bool  // OUT is meant for another runtime than ONNX Runtime
+	runs      int   // of each model, for the progress
 
 	states []string // outputs that are inputs of the next run
 	least  float64  // absolute value below which outputs are about zero

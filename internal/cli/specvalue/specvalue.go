@@ -61,7 +61,7 @@ func (f FormatValue) Set(s string) error {
 	case s == "":
 		return errors.New("want a format")
 	case len(near) == 0:
-		return fmt.Errorf("there is no %s", s)
+		return fmt.Errorf("there is no %s; want %s", s, cli.OneOf(f.Allowed))
 	default:
 		return fmt.Errorf("there is no %s; did you mean %s?", s, cli.OneOf(near))
 	}

@@ -86,7 +86,7 @@ func (e *Engine) Name() string {
 }
 
 // ErrGo is wrapped by errors about features that the pure Go engine lacks.
-var ErrGo = errors.New("this needs ONNX Runtime: pip install onnxruntime, or name the library by --ort-lib")
+var ErrGo = errors.New("this needs ONNX Runtime")
 
 // Open opens the model at path. The values inside of its graph that are named can be asked for.
 func (e *Engine) Open(ctx context.Context, path string, values ...string) (execute.Session, error) {
@@ -130,7 +130,10 @@ func opened(ctx context.Context, s *ort.Session, err error) (execute.Session, er
 // OpenWith opens the model at path, with more nodes, initializers and outputs, and with
 // initializers that become inputs. It is for ONNX Runtime alone.
 func (e *Engine) OpenWith(ctx context.Context, path string, more *onnxpb.GraphProto) (execute.Session, error) {
-	if e.IsGo() {
+	switch {
+	case e.IsGo() && e.lacked != nil:
+		return nil, fmt.Errorf("%w: %w", ErrGo, e.lacked)
+	case e.IsGo():
 		return nil, ErrGo
 	}
 	s, err := e.ort.OpenWith(ctx, path, more)

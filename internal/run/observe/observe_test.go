@@ -118,7 +118,7 @@ func TestGrouped(t *testing.T) {
 // What is missing is told, unless pure Go was asked for.
 func TestLacked(t *testing.T) {
 	t.Setenv("PATH", "") // the test has no onnxquant-ort beside it
-	for name, want := range map[string]string{Auto: "onnxquant-ort is neither", Go: ""} {
+	for name, want := range map[string]string{Auto: "put the program onnxquant-ort, ", Go: ""} {
 		e, err := Find(t.Context(), name, "")
 		if err != nil || !e.IsGo() {
 			t.Fatalf("%s: %v", name, err)

@@ -22,7 +22,7 @@ func findHelper() (string, error) {
 	if path, ok := process.Beside(helperName); ok {
 		return path, nil
 	}
-	return "", errors.New("cannot use ONNX Runtime: the program " + helperName + " is neither beside this one nor on the PATH; make build makes it, and go install ./cmd/" + helperName)
+	return "", errors.New("cannot use ONNX Runtime: put the program " + helperName + ", which releases and go install ./cmd/... bring along, beside onnxquant or on the PATH")
 }
 
 // LibraryVariable is the environment variable with the path of the shared library.
