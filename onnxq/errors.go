@@ -1,6 +1,8 @@
 package onnxq
 
 import (
+	"errors"
+
 	"onnxquant/internal/commit"
 	"onnxquant/internal/convert"
 	"onnxquant/internal/discover"
@@ -41,5 +43,11 @@ var (
 	ErrVerify = write.ErrVerify
 )
 
-// KeptError is the error of a calibration that was interrupted. It wraps ErrKept.
-type KeptError = layerfit.KeptError
+// Interruption returns the error that interrupted a calibration, if err wraps ErrKept: without the words that progress is kept.
+func Interruption(err error) (cause error, ok bool) {
+	kept, ok := errors.AsType[*layerfit.KeptError](err)
+	if !ok {
+		return nil, false
+	}
+	return kept.Err, true
+}

@@ -104,8 +104,8 @@ func (f *convertFlags) published(ctx context.Context, c *cli.Console, made *onnx
 
 // unkept is an error of a conversion to an object without the words that progress is kept: that is beside a file alone.
 func unkept(err error) error {
-	if kept, ok := errors.AsType[*onnxq.KeptError](err); ok {
-		return fmt.Errorf("%w; OUT is an object, for which no progress is kept", kept.Err)
+	if cause, ok := onnxq.Interruption(err); ok {
+		return fmt.Errorf("%w; OUT is an object, for which no progress is kept", cause)
 	}
 	return err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"onnxquant/internal/layerfit"
 	"onnxquant/internal/run/synth"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/calibrate"
@@ -76,7 +77,7 @@ func (s *fitting) failed(err error) error {
 	if s.journal == nil || errors.Is(err, ErrLimit) {
 		return errors.Join(err, s.journal.close(false))
 	}
-	return errors.Join(&onnxq.KeptError{Err: err}, s.journal.close(true))
+	return errors.Join(&layerfit.KeptError{Err: err}, s.journal.close(true))
 }
 
 // float opens the model, folded and with factors if the options say so. The values of the folded model are values of the model at
