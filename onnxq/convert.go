@@ -116,6 +116,9 @@ func (o Output) report(done *convert.Result) *Report {
 			Layers: c.Layers, Lost: c.Lost, Error: c.Found / n, MSE: c.MSE / n, Balanced: done.Balanced,
 			Columns: c.Columns, GPTQ: c.GPTQ, Output: c.Output, OutputMSE: c.OutputMSE, Samples: c.Samples, HeldOut: c.HeldOut, Refused: c.Refused,
 		}
+		for _, e := range done.Experts {
+			r.Calibration.Experts = append(r.Calibration.Experts, FallbackExperts{e.Weight, e.Few, e.Worse})
+		}
 		if t := done.Tuned; t != nil {
 			r.Calibration.Tuned = &Tuned{t.Layers, t.Scales, t.Steps, t.Loss, t.Before, t.After, t.Why}
 			if t.Why != "" {

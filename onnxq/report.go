@@ -92,6 +92,8 @@ type Calibrated struct {
 
 	Balanced int `json:"balanced"` // algorithm awq: layers that read channels with factors
 
+	Experts []FallbackExperts `json:"experts,omitempty"` // experts that got the codes of algorithm mse
+
 	Output    float64 `json:"output_error"`            // error of the outputs of the model
 	OutputMSE float64 `json:"output_error_mse"`        // the same with the codes of algorithm mse
 	Samples   int     `json:"output_samples"`          // number of samples on which the model's outputs were compared
@@ -99,6 +101,13 @@ type Calibrated struct {
 	Refused   bool    `json:"refused"`                 // all layers fell back to mse, which was better for the outputs of the model
 	Tuned     *Tuned  `json:"tuned,omitempty"`         // with Options.Tune
 	Poor      bool    `json:"poor,omitempty"`          // the error of the outputs leaves less than PoorOutputs: the model is of little use
+}
+
+// FallbackExperts are experts of a MoE that got the codes of algorithm mse, by their numbers.
+type FallbackExperts struct {
+	Weight string `json:"weight"`
+	Few    []int  `json:"few_rows,omitempty"` // the router gave too few rows to them
+	Worse  []int  `json:"worse,omitempty"`    // the codes found were worse on held-out rows
 }
 
 // Tuned says what Options.Tune gained. Losses are means over held-out samples.

@@ -33,6 +33,8 @@ type calibrated struct {
 	owner bool              // the file of the run is beside this conversion's output
 	codes map[string]codes  // by path of the weight
 	notes map[string]string // why weights have no codes, by path
+
+	fallen []Experts
 }
 
 // run is a calibration that several conversions of one model share. Codes depend on the weights and
@@ -77,6 +79,20 @@ func (c *calibrated) errors() *layerfit.Errors {
 		return nil
 	}
 	return &c.result.Error
+}
+
+// Experts are the experts of a weight that got the codes of mse.
+type Experts struct {
+	Weight string
+	layerfit.Experts
+}
+
+// experts lists the experts that got the codes of mse, by weight.
+func (c *calibrated) experts() (all []Experts) {
+	if c == nil {
+		return nil
+	}
+	return c.fallen
 }
 
 // scalesTuned says what tuning scales gained, or returns nil.
@@ -165,6 +181,9 @@ func (p *Plan) calibrate(ctx context.Context, path string, runs map[string]*run)
 	for i, l := range layers {
 		c.notes[l.value.Path] = c.result.Notes[i]
 		c.codes[l.value.Path] = codes{c.result.Found[i], l.format, l.Weight}
+		if e := c.result.Experts[i]; !e.None() {
+			c.fallen = append(c.fallen, Experts{l.value.Name, e})
+		}
 	}
 	all.codes = c
 	return all, nil
@@ -394,7 +413,7 @@ func (p *Plan) layers() (layers []layer) {
 		for _, product := range w.Layers {
 			l.nodes = append(l.nodes, product.Node)
 			l.Products = append(l.Products, layerfit.Product{
-				Operation: product.Operation, Input: p.localName(product, product.Input), Initial: p.localName(product, product.Initial),
+				Operation: product.Operation, Input: p.localName(product, product.Input), Second: p.localName(product, product.Second),
 				Output: p.localName(product, product.Output), Beside: p.localName(product, product.Beside),
 			})
 		}

@@ -24,6 +24,7 @@ type Result struct {
 	Errors []errstat.Stats // by weight of the plan
 
 	Calibration *layerfit.Errors // or nil
+	Experts     []Experts        // that did not get the codes asked for
 	Tuned       *Tuned           // nil: scales were not tuned
 	Balanced    int              // number of layers that read channels with factors (algorithm awq)
 	Warnings    []string         // that depend on values
@@ -125,7 +126,7 @@ func (c *conversion) settle(err error) (done bool) {
 	var found findings
 	switch {
 	case err == nil:
-		c.end(&Result{c.plan, c.content.errors(), c.calibrated.errors(), c.calibrated.scalesTuned(), c.layersBalanced, c.content.warnings(), !c.plan.opts.NoVerify}, nil)
+		c.end(&Result{c.plan, c.content.errors(), c.calibrated.errors(), c.calibrated.experts(), c.calibrated.scalesTuned(), c.layersBalanced, c.content.warnings(), !c.plan.opts.NoVerify}, nil)
 		return true
 	case errors.As(err, &found):
 		var p *Plan

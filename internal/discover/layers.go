@@ -18,7 +18,7 @@ type Layer struct {
 	Operation operands.Operation
 	Node      *onnxpb.NodeProto
 	Input     *graph.Value // the value that has the rows
-	Initial   *graph.Value // first hidden states of a Recurrence, or nil
+	Second    *graph.Value // first hidden states of a Recurrence, router logits of Experts, or nil
 	Output    *graph.Value // the product, with or without a bias; nil: no value has it
 	Beside    *graph.Value // the residual to which the product, with or without a bias, is added; or nil
 }
@@ -41,7 +41,7 @@ func (d *Decision) layersOf(c Choice, x, observed *graph.Graph) (all []Layer, wh
 		}
 	}
 	for _, l := range leaves {
-		if !graph.IsStandard(l.Node.GetDomain()) {
+		if !graph.IsStandard(l.Node.GetDomain()) && !readsExperts(l) {
 			continue
 		}
 		seen := func(v *graph.Value) bool { return v == nil || x.Observable(l.Node, v) }
@@ -53,13 +53,15 @@ func (d *Decision) layersOf(c Choice, x, observed *graph.Graph) (all []Layer, wh
 			one, why = d.convolution(x, l)
 		case "LSTM", "GRU", "RNN":
 			one, why = d.recurrence(x, l)
+		case "MoE":
+			one, why = d.mixture(x, l)
 		default:
 			continue
 		}
 		switch {
 		case why != "":
 			return nil, why
-		case l.Call || l.Held || !seen(one.Input) || !seen(one.Initial) || !seen(one.Output):
+		case l.Call || l.Held || !seen(one.Input) || !seen(one.Second) || !seen(one.Output):
 			return nil, unseen
 		case one.Input == nil || one.Input.Tensor != nil:
 			return nil, "its product has no input"
@@ -70,9 +72,12 @@ func (d *Decision) layersOf(c Choice, x, observed *graph.Graph) (all []Layer, wh
 		if all = append(all, one); one.Operation.Parts() != all[0].Operation.Parts() {
 			return nil, "its products have different numbers of groups"
 		}
+		if _, routed := one.Operation.(operands.Routed); routed && len(all) > 1 {
+			return nil, "several operators read its experts"
+		}
 	}
 	if len(all) == 0 {
-		return nil, "calibration is for weights of MatMul, Gemm, Conv, LSTM, GRU and RNN"
+		return nil, "calibration is for weights of MatMul, Gemm, Conv, LSTM, GRU, RNN and MoE"
 	}
 	return all, ""
 }
@@ -80,7 +85,7 @@ func (d *Decision) layersOf(c Choice, x, observed *graph.Graph) (all []Layer, wh
 // ProductsOf returns the products of a weight with static codes; none if some cannot be observed.
 func (d *Decision) ProductsOf(x *graph.Graph) []Layer {
 	all, _ := d.layersOf(*d.Choice, x, x)
-	return all
+	return slices.DeleteFunc(all, func(l Layer) bool { return IsMoE(l.Node) }) // no codes multiply in a MoE
 }
 
 // product returns the layer of a MatMul or Gemm.
@@ -161,7 +166,7 @@ func (d *Decision) recurrence(x *graph.Graph, l reach.Leaf) (Layer, string) {
 	directions, direction := d.Shape[0], string(graph.Attribute(l.Node, "direction").GetS())
 	if states := x.Outputs(l.Node); len(states) > 0 && states[0] != nil && (directions == 2) == (direction == "bidirectional") && directions <= 2 {
 		r := operands.Recurrence{Directions: directions, Reverse: direction == "reverse", BatchFirst: graph.IntAttribute(l.Node, "layout") != 0}
-		return Layer{Operation: r, Input: states[0], Initial: initial}, ""
+		return Layer{Operation: r, Input: states[0], Second: initial}, ""
 	}
 	return Layer{}, "its hidden states are no output of " + l.Node.GetOpType()
 }
@@ -201,7 +206,9 @@ func (d *Decision) calibrated(c Choice, x *graph.Graph, opts Options, better str
 	case why == "":
 		k, parts := c.Operand.View[c.Operand.Axis], int64(d.Layers[0].Operation.Parts())
 		need := 4 * k * k * parts
-		if c.Algorithm == spec.Best {
+		if r, routed := d.Layers[0].Operation.(operands.Routed); routed { // one expert at a time
+			need = 4*k*k + r.Kept()
+		} else if c.Algorithm == spec.Best {
 			need += 4 * shapes.Count(d.Shape)
 		}
 		if why = tooLarge(need, opts.Memory); why != "" {

@@ -32,7 +32,7 @@ func Channels(ctx context.Context, layers []Layer, a Activations, o Options) ([]
 	defer c.frontier.remove()
 	sample := c.work(groups, allExponents)
 	for g, group := range groups {
-		sums, err := c.observe(ctx, g, group, func() { c.pace.addTime(&c.pace.running, sample[g]) })
+		sums, err := c.observe(ctx, g, wholes(group), func() { c.pace.addTime(&c.pace.running, sample[g]) })
 		if err != nil {
 			return nil, err
 		}

@@ -70,7 +70,7 @@ func (c *calibration) observed(group []*inputs) []string {
 	var found names
 	for _, in := range group {
 		for _, p := range c.layers[in.layers[0]].Products {
-			found.add(p.Input, p.Initial)
+			found.add(p.Input, p.Second)
 		}
 	}
 	return found
@@ -197,6 +197,9 @@ func (c *calibration) sums(in *inputs, m *Measured) (products float64) {
 	shape := func(name string) operands.Value { return operands.Value{Dims: m.Shapes[name]} }
 	s := &sample{0, shape, shape}
 	k := int(c.layers[in.layers[0]].Weight.K)
+	if r := c.routed(in); r != nil {
+		return c.routedSums(in, r, m)
+	}
 	for n, p := range c.layers[in.layers[0]].Products {
 		rows, err := c.rowsOf(p, k, in.parts, s)
 		if err != nil {
@@ -212,6 +215,16 @@ func (c *calibration) sums(in *inputs, m *Measured) (products float64) {
 			}
 		}
 		products += float64(rows.Len()) * each
+	}
+	return products
+}
+
+// routedSums is sums for rows that go to parts of their own.
+func (c *calibration) routedSums(in *inputs, r operands.Routed, m *Measured) (products float64) {
+	k := float64(c.layers[in.layers[0]].Weight.K)
+	for _, p := range c.layers[in.layers[0]].Products {
+		rows := float64(operands.Value{Dims: m.Shapes[p.Second]}.Len()) * r.Share() // the router has a number for each part
+		products += rows * (k*(k/2/sumsShare+perInput*float64(c.workers)) + float64(r.Kept())/4/sumsShare)
 	}
 	return products
 }

@@ -9,60 +9,87 @@ import (
 )
 
 // group finds the codes of a group of layers, by its number. sample is how much a sample counts in its progress.
-func (c *calibration) group(ctx context.Context, number int, group []*inputs, sample float64) error {
-	sums, err := c.observe(ctx, number, group, func() { c.pace.addTime(&c.pace.running, sample) })
-	if err != nil {
-		return err
-	}
-	for i, in := range group {
-		if err := c.solve(ctx, in, sums[i]); err != nil {
-			return err
+// done, if not nil, is called when the codes of layers with the same input are found.
+func (c *calibration) group(ctx context.Context, number int, group []*inputs, sample float64, done func(*fit) error) error {
+	fits := c.begin(group)
+	sample /= float64(c.runsOf(group))
+	for {
+		spans, of := c.spans(fits)
+		if len(spans) == 0 {
+			return nil
 		}
-		sums[i] = nil
-	}
-	return nil
-}
-
-// solve finds the codes of the layers that share inputs, one part of their columns after another.
-func (c *calibration) solve(ctx context.Context, in *inputs, parts []*moments) error {
-	found := make([]*quantize.Found, len(in.layers))
-	all := make([]sums, len(in.layers))
-	for j, i := range in.layers {
-		found[j] = c.store.add(c.layers[i].Weight)
-	}
-	why, few := "", false
-	for part, m := range parts {
-		few = few || m.rows < int64(m.k)
-		s, err := newSolver(ctx, c, m)
+		sums, err := c.observe(ctx, number, spans, func() { c.pace.addTime(&c.pace.running, sample) })
 		if err != nil {
 			return err
 		}
-		if why == "" {
-			why = s.why
-		}
-		for j, i := range in.layers {
-			e, err := s.panels(ctx, c.layers[i].Weight, part, m.targets[j], found[j])
-			if err != nil {
+		for i, f := range of {
+			if err := c.solve(ctx, f, sums[i]); err != nil {
 				return err
 			}
-			all[j].add(e)
-		}
-		m.h = nil
-		for _, t := range m.targets {
-			t.g = nil
+			sums[i] = nil
+			if done != nil && f.next == f.parts {
+				if err := done(f); err != nil {
+					return err
+				}
+			}
 		}
 	}
-	for j, i := range in.layers {
-		if few {
+}
+
+// solve finds the codes of the layers that share inputs, one part of their columns after another. parts are the next
+// ones.
+func (c *calibration) solve(ctx context.Context, f *fit, parts []*moments) error {
+	for _, m := range parts {
+		if err := c.solvePart(ctx, f, m); err != nil {
+			return err
+		}
+		f.next++
+	}
+	if f.next < f.parts {
+		return nil
+	}
+	for j, i := range f.layers {
+		if f.few {
 			c.each[i].Few = 1
 		}
-		if err := c.keepBetter(ctx, i, found[j], all[j], why); err != nil {
+		c.Experts[i] = f.experts[j]
+		if err := c.keepBetter(ctx, i, f.found[j], f.sums[j], f.why); err != nil {
 			return err
 		}
 		if err := c.correct(ctx, i, j, parts); err != nil {
 			return err
 		}
 		c.Error.add(c.each[i])
+	}
+	return nil
+}
+
+// solvePart finds the codes of the next part.
+func (c *calibration) solvePart(ctx context.Context, f *fit, m *moments) error {
+	if c.tooFew(f.inputs, m) {
+		return c.leaveFew(ctx, f, f.next, m)
+	}
+	f.few = f.few || m.rows < int64(m.k) && c.routed(f.inputs) == nil
+	s, err := newSolver(ctx, c, m)
+	if err != nil {
+		return err
+	}
+	if f.why == "" {
+		f.why = s.why
+	}
+	for j, i := range f.layers {
+		e, err := s.panels(ctx, c.layers[i].Weight, f.next, m.targets[j], f.found[j])
+		if err != nil {
+			return err
+		}
+		if err := c.keepBetterExpert(ctx, f, j, f.next, m, &e); err != nil {
+			return err
+		}
+		f.sums[j].add(e)
+	}
+	m.h = nil
+	for _, t := range m.targets {
+		t.g = nil
 	}
 	return nil
 }

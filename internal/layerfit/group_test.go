@@ -15,9 +15,8 @@ func TestOverflowIsNotCompared(t *testing.T) {
 	}
 	defer s.close(false)
 	layers := []Layer{layer(32, 8, "x")}
-	r := &Result{Found: make([]*quantize.Found, 1), Notes: make([]string, 1), store: s}
 	c := newCalibration(layers, nil, Options{})
-	c.Result = r
+	c.Result = newResult(1, s)
 	e := sums{found: math.Inf(1), mse: math.Inf(1), signal: math.Inf(1), calibrated: true}
 	if err := c.keepBetter(t.Context(), 0, new(quantize.Found), e, ""); err != nil {
 		t.Fatal(err)

@@ -64,7 +64,7 @@ type Layer struct {
 type Product struct {
 	Operation operands.Operation
 	Input     string // value whose rows are multiplied by the weight
-	Initial   string // of a Recurrence: the first states, or ""
+	Second    string // of a Recurrence: the first states; of Experts: the router's logits; or ""
 	Output    string // the product, perhaps plus a bias; "" if the model has no such value
 	Beside    string // value that the product is added to, or ""
 }
@@ -113,9 +113,10 @@ type Options struct {
 
 // Result has the codes of each layer. Close removes them.
 type Result struct {
-	Found []*quantize.Found // nil for layers without codes
-	Notes []string          // why the codes are not those requested, or ""
-	Error Errors            // of the outputs on the samples that were held out, over all layers
+	Found   []*quantize.Found // nil for layers without codes
+	Notes   []string          // why the codes are not those requested, or ""
+	Experts []Experts         // that have other codes than those requested
+	Error   Errors            // of the outputs on the samples that were held out, over all layers
 
 	store *store
 }
@@ -134,6 +135,10 @@ type Errors struct {
 	Samples           int     // on which these were compared
 	HeldOut           bool    // false: there are too few samples to hold any out, so only rows were, and the outputs are compared on all samples
 	Refused           bool    // mse is better as a whole, so all layers got it
+}
+
+func newResult(layers int, s *store) *Result {
+	return &Result{Found: make([]*quantize.Found, layers), Notes: make([]string, layers), Experts: make([]Experts, layers), store: s}
 }
 
 // add adds the errors of other layers.
@@ -163,7 +168,7 @@ func Run(ctx context.Context, layers []Layer, a Activations, o Options) (_ *Resu
 	if err != nil {
 		return nil, err
 	}
-	r := &Result{Found: make([]*quantize.Found, len(layers)), Notes: make([]string, len(layers)), store: s}
+	r := newResult(len(layers), s)
 	if len(before.Layers) != len(layers) {
 		before.Groups = 0
 	}
@@ -203,7 +208,7 @@ func Run(ctx context.Context, layers []Layer, a Activations, o Options) (_ *Resu
 				return nil, err
 			}
 			c.skip(group, sample[i])
-		} else if err := c.group(ctx, i, group, sample[i]); err != nil {
+		} else if err := c.group(ctx, i, group, sample[i], nil); err != nil {
 			return nil, err
 		}
 		groups++
@@ -251,7 +256,7 @@ func (c *calibration) allInputs() (all []*inputs) {
 	for i, l := range c.layers {
 		key := ""
 		for _, p := range l.Products {
-			key += fmt.Sprintf("%q %q %#v", p.Input, p.Initial, p.Operation)
+			key += fmt.Sprintf("%q %q %#v", p.Input, p.Second, p.Operation)
 		}
 		in := byKey[key]
 		if in == nil || c.layers[in.layers[0]].Weight.K != l.Weight.K {
@@ -289,9 +294,15 @@ func (c *calibration) grouped(all []*inputs) (groups [][]*inputs) {
 const maxGroups = 32
 
 // bytes is the memory for the moments of inputs.
-func (c *calibration) bytes(in *inputs) int64 {
-	k, parts := c.layers[in.layers[0]].Weight.K, int64(in.parts)
+func (c *calibration) bytes(in *inputs) int64 { return c.bytesOf(in, c.partsAtOnce(in)) }
+
+// bytesOf is the memory for the moments of n parts.
+func (c *calibration) bytesOf(in *inputs, n int) int64 {
+	k, parts := c.layers[in.layers[0]].Weight.K, int64(n)
 	size := 4 * k * k * parts
+	if r := c.routed(in); r != nil {
+		size += r.Kept() * parts
+	}
 	wide := k * parts
 	for _, i := range in.layers {
 		if c.targets(c.layers[i]) {

@@ -40,23 +40,26 @@ func HeldOut(sample int) bool { return sample%heldOutEvery == heldOutEvery-1 }
 // HoldsOut is the least number of samples of which some are held out.
 const HoldsOut = heldOutEvery
 
-// observe runs the models over the samples and adds up the moments of a group, by inputs and part. It calls seen
-// after each sample.
-func (c *calibration) observe(ctx context.Context, number int, group []*inputs, seen func()) ([][]*moments, error) {
-	all, err := c.observeFrom(ctx, number, group, seen)
+// observe runs the models over the samples and adds up the moments of parts of a group, by inputs and part. It calls
+// seen after each sample.
+func (c *calibration) observe(ctx context.Context, number int, spans []span, seen func()) ([][]*moments, error) {
+	all, err := c.observeFrom(ctx, number, spans, seen)
 	if errors.Is(err, ErrNotKept) {
 		c.frontier.giveUp()
-		return c.observeFrom(ctx, number, group, seen)
+		return c.observeFrom(ctx, number, spans, seen)
 	}
 	return all, err
 }
 
-func (c *calibration) observeFrom(ctx context.Context, number int, group []*inputs, seen func()) ([][]*moments, error) {
-	all := make([][]*moments, len(group))
+func (c *calibration) observeFrom(ctx context.Context, number int, spans []span, seen func()) ([][]*moments, error) {
+	all := make([][]*moments, len(spans))
 	var float, interim names
-	for i, in := range group {
-		all[i] = c.noMoments(in)
-		c.addNames(in, &float, &interim)
+	for i, s := range spans {
+		if r := c.routed(s.inputs); r != nil {
+			spans[i].routes = r.Begin()
+		}
+		all[i] = c.noMoments(s)
+		c.addNames(s.inputs, &float, &interim)
 	}
 	parts, err := c.parts(ctx, number, float, interim)
 	if err != nil {
@@ -65,8 +68,8 @@ func (c *calibration) observeFrom(ctx context.Context, number int, group []*inpu
 	every := func(int) bool { return true }
 	err = c.activations.Run(ctx, parts, every, func(index int, values [][]operands.Value) error {
 		s := &sample{index, float.finder(values[len(values)-1]), interim.finder(values[0])} // float may be empty
-		for i, in := range group {
-			if err := c.addSample(ctx, in, all[i], s); err != nil {
+		for i, of := range spans {
+			if err := c.addSample(ctx, of, all[i], s); err != nil {
 				return err
 			}
 		}
@@ -76,12 +79,12 @@ func (c *calibration) observeFrom(ctx context.Context, number int, group []*inpu
 	if err != nil {
 		return nil, err
 	}
-	for i, in := range group {
+	for i, s := range spans {
 		for _, m := range all[i] {
 			if err := m.flush(ctx, c.workers); err != nil {
 				return nil, err
 			}
-			if c.Quantized && !slices.ContainsFunc(in.layers, func(l int) bool { return !c.layers[l].Bias }) {
+			if c.Quantized && !slices.ContainsFunc(s.layers, func(l int) bool { return !c.layers[l].Bias }) {
 				m.center()
 			}
 		}
@@ -89,10 +92,10 @@ func (c *calibration) observeFrom(ctx context.Context, number int, group []*inpu
 	return all, nil
 }
 
-// noMoments returns the moments of inputs before the first sample, by part.
-func (c *calibration) noMoments(in *inputs) []*moments {
+// noMoments returns the moments of parts before the first sample.
+func (c *calibration) noMoments(in span) []*moments {
 	k := int(c.layers[in.layers[0]].Weight.K)
-	parts := make([]*moments, in.parts)
+	parts := make([]*moments, in.to-in.from)
 	for part := range parts {
 		var targets []*target
 		for _, i := range in.layers {
@@ -108,7 +111,7 @@ func (c *calibration) noMoments(in *inputs) []*moments {
 func (c *calibration) addNames(in *inputs, float, interim *names) {
 	for _, i := range in.layers {
 		for _, p := range c.layers[i].Products {
-			interim.add(p.Input, p.Initial)
+			interim.add(p.Input, p.Second)
 			if c.targets(c.layers[i]) {
 				float.add(p.Output, p.Beside)
 				interim.add(p.Output, p.Beside)
@@ -169,12 +172,16 @@ type sample struct {
 }
 
 // addSample adds the inputs that layers get in a sample.
-func (c *calibration) addSample(ctx context.Context, in *inputs, parts []*moments, s *sample) error {
-	for p, product := range c.layers[in.layers[0]].Products {
+func (c *calibration) addSample(ctx context.Context, of span, parts []*moments, s *sample) error {
+	for p, product := range c.layers[of.layers[0]].Products {
 		if len(s.interim(product.Input).Data) == 0 { // in a branch that did not run
 			continue
 		}
-		if err := c.addProduct(ctx, in, parts, p, s); err != nil {
+		add := func() error { return c.addProduct(ctx, of.inputs, parts, p, s) }
+		if of.routes != nil {
+			add = func() error { return c.addRouted(ctx, of, parts, product, s) }
+		}
+		if err := add(); err != nil {
 			return err
 		}
 	}
@@ -228,9 +235,9 @@ const mostPatches = 1024
 
 // rowsOf returns the rows that a product reads in a sample.
 func (c *calibration) rowsOf(p Product, k, parts int, s *sample) (operands.Some, error) {
-	all, err := p.Operation.Rows(s.interim(p.Input), s.interim(p.Initial), k*parts)
+	all, err := p.Operation.Rows(s.interim(p.Input), s.interim(p.Second), k*parts)
 	if err != nil {
-		return operands.Some{}, fmt.Errorf("value %q: %w", p.Input, err)
+		return operands.Some{}, valueError(p.Input, err)
 	}
 	most := all.Len()
 	if _, ok := p.Operation.(operands.Convolution); ok {
@@ -242,6 +249,8 @@ func (c *calibration) rowsOf(p Product, k, parts int, s *sample) (operands.Some,
 	}
 	return operands.Some{All: all, N: most, First: s.index}, nil
 }
+
+func valueError(name string, err error) error { return fmt.Errorf("value %q: %w", name, err) }
 
 // residual returns how far a product of n elements in the interim model is from the float model,
 // including the residual of the value that is added to it.

@@ -100,6 +100,7 @@ func (c *calibration) samples(groups [][]*inputs) []float64 {
 			}
 			work[i] += (before[i+1] - before[from]) / before[len(groups)]
 		}
+		work[i] *= float64(c.runsOf(groups[i]))
 	}
 	return work
 }

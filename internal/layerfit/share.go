@@ -6,7 +6,6 @@ import (
 	"os"
 	"slices"
 
-	"onnxquant/internal/quantize"
 	"onnxquant/spec"
 )
 
@@ -41,7 +40,7 @@ func FindShare(ctx context.Context, layers []Layer, a Activations, o Options, of
 	}
 	defer s.close(false)
 	c := newCalibration(layers, a, o)
-	c.Result = &Result{Found: make([]*quantize.Found, len(layers)), Notes: make([]string, len(layers)), store: s}
+	c.Result = newResult(len(layers), s)
 	to := shared{o.Shared, o.Key}
 	left := slices.DeleteFunc(c.shareOf(c.allInputs(), of), func(in *inputs) bool {
 		there := to.has(in)
@@ -58,20 +57,12 @@ func FindShare(ctx context.Context, layers []Layer, a Activations, o Options, of
 	c.frontier.remove() // left by a process that died
 	sample := c.work(groups, c.passes)
 	for i, group := range groups {
-		sums, err := c.observe(ctx, i, group, func() { c.pace.addTime(&c.pace.running, sample[i]) })
+		err := c.group(ctx, i, group, sample[i], func(f *fit) error {
+			done.Found++
+			return to.put(c, f)
+		})
 		if err != nil {
 			return done, err
-		}
-		for j, in := range group {
-			from := s.size
-			if err := c.solve(ctx, in, sums[j]); err != nil {
-				return done, err
-			}
-			sums[j] = nil
-			if err := to.put(c, in, from); err != nil {
-				return done, err
-			}
-			done.Found++
 		}
 		c.frontier.forget(i)
 	}

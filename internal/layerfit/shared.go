@@ -74,14 +74,14 @@ func (s shared) check(all []*inputs) error {
 	return fmt.Errorf("%s lacks the codes of %d of %d inputs of layers: find the shares that are left, with the same model, data, flags and memory", s.folder, lacking, len(all))
 }
 
-// put writes the codes of some inputs, which begin at a place of the calibration's store.
-func (s shared) put(c *calibration, in *inputs, from int64) error {
+// put writes the codes of some inputs.
+func (s shared) put(c *calibration, in *fit) error {
 	r := new(sharedRecord)
 	for _, i := range in.layers {
-		r.Layers = append(r.Layers, sharedLayer{c.layers[i].Weight.Name, layerRecord{c.Found[i] != nil, c.Notes[i]}, c.each[i]})
+		r.Layers = append(r.Layers, sharedLayer{c.layers[i].Weight.Name, c.recordOf(i), c.each[i]})
 	}
 	hash := sha256.New()
-	content := io.TeeReader(io.NewSectionReader(c.store.file, from, c.store.size-from), hash)
+	content := io.TeeReader(io.NewSectionReader(c.store.file, in.at, in.end-in.at), hash)
 	name := func() string {
 		r.Codes = hex.EncodeToString(hash.Sum(nil))
 		return s.codes(r.Codes)
@@ -93,7 +93,7 @@ func (s shared) put(c *calibration, in *inputs, from int64) error {
 	if err != nil {
 		return err
 	}
-	return s.write(bytes.NewReader(text), func() string { return s.recordOf(in) })
+	return s.write(bytes.NewReader(text), func() string { return s.recordOf(in.inputs) })
 }
 
 // write writes a file under another name first. name is called when the content was read.
@@ -127,7 +127,7 @@ func (s shared) take(c *calibration, in *inputs) error {
 		if r.Layers[j].Found {
 			c.Found[i] = found
 		}
-		c.Notes[i], c.each[i] = r.Layers[j].Note, r.Layers[j].Error
+		c.Notes[i], c.Experts[i], c.each[i] = r.Layers[j].Note, r.Layers[j].Experts, r.Layers[j].Error
 		c.Error.add(c.each[i])
 	}
 	return s.copyCodes(c, r.Codes, from)

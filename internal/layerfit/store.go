@@ -29,8 +29,9 @@ type record struct {
 
 // layerRecord is the result for a layer, without its codes.
 type layerRecord struct {
-	Found bool
-	Note  string
+	Found   bool
+	Note    string
+	Experts Experts
 }
 
 // openStore opens the file at path. With resume, and if it belongs to the key, the record says what
@@ -115,10 +116,14 @@ func (s *store) close(keep bool) error {
 // record returns the state after some groups.
 func (c *calibration) record(groups int) *record {
 	r := &record{Groups: groups, Error: c.Error}
-	for i, f := range c.Found {
-		r.Layers = append(r.Layers, layerRecord{f != nil, c.Notes[i]})
+	for i := range c.Found {
+		r.Layers = append(r.Layers, c.recordOf(i))
 	}
 	return r
+}
+
+func (c *calibration) recordOf(layer int) layerRecord {
+	return layerRecord{c.Found[layer] != nil, c.Notes[layer], c.Experts[layer]}
 }
 
 // recall restores the results of a group from a file that was kept.
@@ -129,7 +134,7 @@ func (c *calibration) recall(group []*inputs, r *record) {
 			if r.Layers[i].Found {
 				c.Found[i] = found
 			}
-			c.Notes[i] = r.Layers[i].Note
+			c.Notes[i], c.Experts[i] = r.Layers[i].Note, r.Layers[i].Experts
 		}
 	}
 	c.Error = r.Error

@@ -1,6 +1,6 @@
 // Package operands finds the rows that a weight is multiplied by: the rows of a value that a MatMul or
 // Gemm reads, the patches under the kernel of a convolution, the hidden states of a recurrent
-// operator.
+// operator, the rows that a router gives to experts.
 //
 // An [Operation] is made from the model, without values. [Operation.Rows] reads the values of one
 // sample, which the caller owns; it neither copies nor changes them.

@@ -275,7 +275,8 @@ func calibrationFacts(c *onnxq.Calibrated) []cli.Fact {
 		return nil
 	}
 	if c.Layers == 0 {
-		return cli.Labelled("calibrated", []string{"nothing was compared with mse: no layer is calibrated that has ten rows in the samples"})
+		lines := []string{"nothing was compared with mse: no layer is calibrated that has ten rows in the samples"}
+		return cli.Labelled("calibrated", append(lines, expertLines(c.Experts)...))
 	}
 	percent := func(e float64) string { return fmt.Sprintf("%.2g %%", 100*math.Sqrt(e)) }
 	lines := []string{
@@ -295,10 +296,30 @@ func calibrationFacts(c *onnxq.Calibrated) []cli.Fact {
 	} else if c.Lost > 0 {
 		lines = append(lines, english.Plural(c.Lost, "layer", "")+" got mse, which is better")
 	}
+	lines = append(lines, expertLines(c.Experts)...)
 	if t := c.Tuned; t != nil && t.Why == "" {
 		lines = append(lines, tunedLine(t))
 	}
 	return cli.Labelled("calibrated", lines)
+}
+
+// expertLines name the experts without codes by data.
+func expertLines(all []onnxq.FallbackExperts) (lines []string) {
+	name := func(weight string, numbers []int, why string) {
+		if len(numbers) == 0 {
+			return
+		}
+		var list []string
+		for _, n := range numbers {
+			list = append(list, strconv.Itoa(n))
+		}
+		lines = append(lines, fmt.Sprintf("%s: %s %s got mse, %s", weight, english.PluralWord(len(list), "expert", ""), english.WordSeries(list, "and"), why))
+	}
+	for _, e := range all {
+		name(e.Weight, e.Few, "which too few rows reach")
+		name(e.Weight, e.Worse, "which is better")
+	}
+	return lines
 }
 
 // tunedLine says what tuning scales gained.

@@ -54,6 +54,9 @@ func Find(ctx context.Context, name, library string) (*Engine, error) {
 // With returns an engine that runs models in ONNX Runtime.
 func With(r *ort.Runner) *Engine { return &Engine{ort: r} }
 
+// Lacking returns the pure Go engine, for a model that ONNX Runtime cannot run.
+func Lacking(why error) *Engine { return &Engine{lacked: why} }
+
 // Lacked is why ONNX Runtime was not found, if it was looked for.
 func (e *Engine) Lacked() error { return e.lacked }
 

@@ -1,31 +1,23 @@
 package contrib
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
 
 	"onnxquant/formats/dtype"
+	"onnxquant/internal/experts"
 	"onnxquant/internal/run/execute"
 	"onnxquant/internal/run/execute/op"
 )
 
-// activations are the activation_types of com.microsoft's MoE that take a number each.
-var activations = map[string]func(x float64) float64{
-	"relu":     func(x float64) float64 { return max(x, 0) },
-	"silu":     func(x float64) float64 { return x / (1 + math.Exp(-x)) },
-	"identity": func(x float64) float64 { return x },
-	"gelu": func(x float64) float64 {
-		return 0.5 * x * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(x+float64(0.044715*x*x*x))))
-	},
-}
-
-// mixture is a MoE with its weights: fc1 [experts, wide, hidden] and fc2 [experts, hidden, inner], and biases or nil.
+// mixture is a MoE with its weights: fc1 [experts, wide, hidden], fc2 [experts, hidden, inner] and fc3
+// [experts, inner, hidden] or nil, and biases or nil.
 type mixture struct {
 	experts, wide, hidden, inner int
-	fc1, fc2, bias1, bias2       []float32
-	activate                     func(h []float64) []float64
+	fc1, fc2, fc3                []float32
+	bias1, bias2, bias3          []float32
+	activation                   experts.Activation
 }
 
 // runQMoE is runMoE with weights in codes.
@@ -94,7 +86,7 @@ func runMoE(c *op.Call) ([]*execute.Tensor, error) {
 	}
 	in, logits, out := x.Float64s(), router.Float64s(), make([]float64, x.Len())
 	for i := range rows {
-		chosen, shares := route(logits[i*m.experts:(i+1)*m.experts], k, c.Int("normalize_routing_weights", 0) != 0)
+		chosen, shares := experts.Route(logits[i*m.experts:(i+1)*m.experts], k, c.Int("normalize_routing_weights", 0) != 0)
 		for j, expert := range chosen {
 			made := m.compute(expert, in[i*m.hidden:(i+1)*m.hidden])
 			for n, v := range made {
@@ -109,8 +101,6 @@ func runMoE(c *op.Call) ([]*execute.Tensor, error) {
 func newMixture(c *op.Call) (m *mixture, err error) {
 	fc1, fc2 := c.In[2], c.Input(4)
 	switch {
-	case c.Input(6) != nil || c.Input(7) != nil:
-		return nil, op.Unsupported("fc3")
 	case c.Int("use_sparse_mixer", 0) != 0:
 		return nil, op.Unsupported("use_sparse_mixer")
 	case fc2 == nil:
@@ -122,30 +112,30 @@ func newMixture(c *op.Call) (m *mixture, err error) {
 		experts: int(fc1.Dims[0]), wide: int(fc1.Dims[1]), hidden: int(fc1.Dims[2]), inner: int(fc2.Dims[2]),
 		fc1: fc1.Float32s(), fc2: fc2.Float32s(),
 	}
-	for input, bias := range map[int]*[]float32{3: &m.bias1, 5: &m.bias2} {
+	if fc3 := c.Input(6); fc3 != nil {
+		if !slices.Equal(fc3.Dims, []int64{fc1.Dims[0], fc2.Dims[2], fc1.Dims[2]}) {
+			return nil, op.Unsupported("weights with dims %v and %v", fc1.Dims, fc3.Dims)
+		}
+		m.fc3 = fc3.Float32s()
+	}
+	for input, bias := range map[int]*[]float32{3: &m.bias1, 5: &m.bias2, 7: &m.bias3} {
 		if t := c.Input(input); t != nil {
 			*bias = t.Float32s()
 		}
 	}
-	if m.bias1 != nil && len(m.bias1) != m.experts*m.wide || m.bias2 != nil && len(m.bias2) != m.experts*m.hidden {
+	if m.bias1 != nil && len(m.bias1) != m.experts*m.wide || m.bias2 != nil && len(m.bias2) != m.experts*m.hidden || m.bias3 != nil && len(m.bias3) != m.experts*m.inner {
 		return nil, fmt.Errorf("its biases do not fit its experts")
 	}
+	m.activation = experts.Activation{
+		Type: c.Text("activation_type", "relu"), Fusion: c.Int("swiglu_fusion", 0),
+		Alpha: float64(c.Float("activation_alpha", 1)), Beta: float64(c.Float("activation_beta", 0)), Limit: float64(c.Float("swiglu_limit", float32(math.Inf(1)))),
+	}
+	if !m.activation.Known(m.fc3 != nil) {
+		return nil, op.Unsupported("activation_type %q with swiglu_fusion %d", m.activation.Type, m.activation.Fusion)
+	}
 	want := m.inner
-	if kind := c.Text("activation_type", "relu"); kind == "swiglu" {
-		want = 2 * m.inner
-		if c.Int("swiglu_fusion", 0) != 1 {
-			return nil, op.Unsupported("swiglu that is not interleaved")
-		}
-		m.activate = func(h []float64) []float64 { return swiglu(c, h) }
-	} else if f := activations[kind]; f != nil {
-		m.activate = func(h []float64) []float64 {
-			for i, v := range h {
-				h[i] = f(v)
-			}
-			return h
-		}
-	} else {
-		return nil, op.Unsupported("activation_type %q", kind)
+	if m.activation.Doubles() {
+		want *= 2
 	}
 	if m.wide != want {
 		return nil, op.Unsupported("weights with dims %v and %v", fc1.Dims, fc2.Dims)
@@ -153,47 +143,14 @@ func newMixture(c *op.Call) (m *mixture, err error) {
 	return m, nil
 }
 
-// swiglu multiplies gates by the values that follow them.
-func swiglu(c *op.Call, h []float64) []float64 {
-	alpha, beta := float64(c.Float("activation_alpha", 1)), float64(c.Float("activation_beta", 0))
-	limit := float64(c.Float("swiglu_limit", float32(math.Inf(1))))
-	out := h[:len(h)/2]
-	for i := range out {
-		gate, value := min(h[2*i], limit), max(-limit, min(h[2*i+1], limit))
-		out[i] = gate / (1 + math.Exp(-alpha*gate)) * (value + beta)
-	}
-	return out
-}
-
-// route chooses k experts by the logits of a row, and says how much of its output each makes: its share in
-// the softmax of all, or of the chosen ones.
-func route(logits []float64, k int, normalize bool) (chosen []int, shares []float64) {
-	order := make([]int, len(logits))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortFunc(order, func(i, j int) int { return cmp.Or(cmp.Compare(logits[j], logits[i]), j-i) })
-	all, top := 0.0, 0.0
-	for i, expert := range order {
-		e := math.Exp(logits[expert] - logits[order[0]])
-		all += e
-		if i < k {
-			chosen, shares, top = append(chosen, expert), append(shares, e), top+e
-		}
-	}
-	if normalize {
-		all = top
-	}
-	for i := range shares {
-		shares[i] /= all
-	}
-	return chosen, shares
-}
-
 // compute returns the output of an expert for a row.
 func (m *mixture) compute(expert int, x []float64) []float64 {
 	h := affine(m.fc1, m.bias1, expert, m.wide, x)
-	return affine(m.fc2, m.bias2, expert, m.hidden, m.activate(h))
+	var values []float64
+	if m.fc3 != nil {
+		values = affine(m.fc3, m.bias3, expert, m.inner, x)
+	}
+	return affine(m.fc2, m.bias2, expert, m.hidden, m.activation.Apply(h, values))
 }
 
 // affine multiplies x by the matrix [n, len(x)] of an expert, and adds its bias.

@@ -1,0 +1,193 @@
+package calibrate_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"onnxquant/formats/dtype"
+	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/testing/modeltest"
+	"onnxquant/onnxq"
+	"onnxquant/onnxq/calibrate"
+	"onnxquant/spec"
+)
+
+// Sizes of the MoE in these tests. The last expert gets no rows.
+const (
+	testExperts = 4
+	testHidden  = 64
+	testInner   = 32
+)
+
+// random is a tensor of random elements.
+func random(name string, scale float32, shape ...int64) *onnxpb.TensorProto {
+	r, n := rand.New(rand.NewPCG(1, uint64(shape[0]+shape[1]))), int64(1)
+	for _, d := range shape {
+		n *= d
+	}
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = float32(r.NormFloat64()) * scale
+	}
+	raw := make([]byte, 4*n)
+	dtype.Float32.Encode(raw, x)
+	return &onnxpb.TensorProto{Name: &name, Dims: shape, DataType: new(int32(dtype.Float32)), RawData: raw}
+}
+
+// mixture writes a model of one MoE, and samples. It returns their paths.
+func mixture(t *testing.T, kind string) (in, samples string) {
+	t.Helper()
+	wide, inputs := int64(testInner), "x r fc1 b1 fc2"
+	attrs := []*onnxpb.AttributeProto{modeltest.StringAttr("activation_type", "silu"), modeltest.IntAttr("k", 2)}
+	tensors := modeltest.Tensors{random("fc2", .2, testExperts, testHidden, testInner), random("gate", .1, testHidden, testExperts)}
+	switch kind {
+	case "swiglu":
+		wide *= 2
+		attrs[0] = modeltest.StringAttr("activation_type", "swiglu")
+		attrs = append(attrs, modeltest.IntAttr("swiglu_fusion", 1))
+	case "fc3":
+		inputs += " _ fc3"
+		tensors = append(tensors, random("fc3", .1, testExperts, testInner, testHidden))
+	}
+	tensors = append(tensors, random("fc1", .2, testExperts, wide, testHidden), random("b1", .1, testExperts, wide))
+	bias := make([]byte, 4*testExperts)
+	dtype.Float32.Encode(bias, []float32{0, 0, 0, -100})
+	tensors = append(tensors, &onnxpb.TensorProto{Name: new("gb"), Dims: []int64{testExperts}, DataType: new(int32(dtype.Float32)), RawData: bias})
+	folder := t.TempDir()
+	in, samples = filepath.Join(folder, "in.onnx"), filepath.Join(folder, "x.npy")
+	model := modeltest.Model(tensors, modeltest.Nodes{
+		modeltest.Node("MatMul", "p", "x gate"), modeltest.Node("Add", "r", "p gb"), modeltest.Node("com.microsoft.MoE", "y", inputs, attrs...),
+	})
+	g := model.Proto.Graph
+	g.Input = g.Input[:1]
+	g.Input[0].Type = &onnxpb.TypeProto{Value: &onnxpb.TypeProto_TensorType{TensorType: &onnxpb.TypeProto_Tensor{
+		ElemType: new(int32(dtype.Float32)), Shape: &onnxpb.TensorShapeProto{Dim: []*onnxpb.TensorShapeProto_Dimension{
+			{}, {Value: &onnxpb.TensorShapeProto_Dimension_DimValue{DimValue: testHidden}},
+		}},
+	}}}
+	if err := errors.Join(model.Write(in), modeltest.WriteSamples(samples, 160, testHidden)); err != nil {
+		t.Fatal(err)
+	}
+	return in, samples
+}
+
+// opened returns samples for the pure Go engine.
+func opened(t *testing.T, in, samples string) *calibrate.Data {
+	t.Helper()
+	data := calibrate.New(in, calibrate.Options{Data: []string{samples}, Samples: 160, Engine: "go"})
+	if err := data.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// Experts get codes by the rows that the router gives them, and one without rows is named. The codes are the same if the
+// moments of few experts fit into memory, and in shares.
+func TestExperts(t *testing.T) {
+	for _, kind := range []string{"silu", "swiglu", "fc3"} {
+		for _, algorithm := range []spec.Algorithm{spec.GPTQ, spec.Best} {
+			if testing.Short() && (kind != "swiglu" || algorithm != spec.GPTQ) {
+				continue
+			}
+			t.Run(kind+" "+string(algorithm), func(t *testing.T) { testMixture(t, kind, algorithm) })
+		}
+	}
+}
+
+func testMixture(t *testing.T, kind string, algorithm spec.Algorithm) {
+	in, samples := mixture(t, kind)
+	out := filepath.Join(t.TempDir(), "out.onnx")
+	options := func(memory int64) onnxq.Options {
+		return onnxq.Options{
+			Block: 32, Ops: []string{"MoE"}, MinElements: 1, Target: spec.ORT, Algorithm: algorithm, Memory: memory,
+			Calibration: opened(t, in, samples),
+		}
+	}
+	r, err := onnxq.Convert(t.Context(), in, out, options(64<<20))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, weights := r.Calibration, 2
+	if kind == "fc3" {
+		weights = 3
+	}
+	if c == nil || c.Layers != weights || c.Error >= c.MSE || c.Output >= c.OutputMSE || len(c.Experts) != weights {
+		t.Fatalf("%+v", c)
+	}
+	for _, e := range c.Experts {
+		if !slices.Equal(e.Few, []int{testExperts - 1}) {
+			t.Errorf("%+v", e)
+		}
+	}
+	want, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if algorithm == spec.GPTQ {
+		if _, err := onnxq.Convert(t.Context(), in, out, options(96<<10)); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(out); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("other bytes with little memory, or %v", err)
+		}
+		checkShares(t, in, out, options(64<<20), want)
+	}
+}
+
+// checkShares finds the codes of two shares.
+func checkShares(t *testing.T, in, out string, o onnxq.Options, want []byte) {
+	t.Helper()
+	o.CalibrationStore = t.TempDir()
+	for i := range 2 {
+		plan, err := modeltest.Open(t, in).Plan(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := plan.FindShare(t.Context(), out, spec.Share{I: i, N: 2}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := onnxq.Convert(t.Context(), in, out, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(out); err != nil || !bytes.Equal(got, want) || len(r.Calibration.Experts) < 2 {
+		t.Errorf("other bytes in shares, or %v; %+v", err, r.Calibration)
+	}
+}
+
+// A calibration of experts that was interrupted goes on, with the same bytes.
+func TestResumeExperts(t *testing.T) {
+	in, samples := mixture(t, "swiglu")
+	out := filepath.Join(t.TempDir(), "out.onnx")
+	convert := func(runs int, resume bool) error {
+		o := onnxq.Options{
+			Block: 32, Ops: []string{"MoE"}, MinElements: 1, Target: spec.ORT, Algorithm: spec.Best, Resume: resume,
+			Calibration: &interrupted{opened(t, in, samples), runs},
+		}
+		_, err := onnxq.Convert(context.Background(), in, out, o)
+		return err
+	}
+	if err := convert(10, false); err != nil {
+		t.Fatal(err)
+	}
+	want, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := convert(1, false); !errors.Is(err, errStopped) || !errors.Is(err, onnxq.ErrKept) {
+		t.Fatal(err)
+	}
+	if err := convert(10, true); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(out); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("other bytes, or %v", err)
+	}
+}
