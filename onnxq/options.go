@@ -107,6 +107,10 @@ type Options struct {
 	// sensitivity.Static finds them.
 	FloatActivations, WideActivations []string
 
+	// FloatProducts, with Static, has products of matrices make floats from codes. The operators beside them compute in float,
+	// unless a convolution made the codes that they read. sensitivity.Static decides about it.
+	FloatProducts bool
+
 	// Fold folds constants into weights and biases before codes are chosen: a BatchNormalization, Mul or
 	// Add of constants beside a product. Constants of which only the shape is read, and those that
 	// nothing reads, go. The model computes the same.

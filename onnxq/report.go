@@ -130,6 +130,7 @@ type StaticActivations struct {
 	Float   []string `json:"float,omitempty"`    // in float because of what they cost the outputs, the worst first
 	Wide    []string `json:"wide,omitempty"`     // of 16 bits: codes of 8 bits are too coarse, cost the outputs too much, or are computed wrongly
 	Coarse  []string `json:"coarse,omitempty"`   // in float because codes are too coarse for their ranges
+	Inner   []string `json:"inner,omitempty"`    // in float because they are inside of a normalization or Gelu that is written out
 	NoRange []string `json:"no_range,omitempty"` // in float because they are infinite, NaN or empty
 
 	Codes   *FoundCodes       `json:"codes,omitempty"`   // nil: data were to find no codes of weights
@@ -137,6 +138,9 @@ type StaticActivations struct {
 
 	EightBits *OutputLoss `json:"loss_8_bits,omitempty"` // with weights of 8 bits, if they have 7 because of that
 	SevenBits *OutputLoss `json:"loss_7_bits,omitempty"`
+
+	AllOperators  *OutputLoss `json:"loss_all_operators,omitempty"` // with codes around all operators, if products make floats because of that
+	FloatProducts *OutputLoss `json:"loss_float_products,omitempty"`
 
 	PerTensor  *OutputLoss `json:"loss_per_tensor,omitempty"` // with one scale for each weight, if they have one for each channel because of that
 	PerChannel *OutputLoss `json:"loss_per_channel,omitempty"`

@@ -87,7 +87,7 @@ func (m *marking) input(n *onnxpb.NodeProto, i int) { m.mark(m.x.Source(n, i), f
 
 // outputs marks the outputs of a node, unless the placement quantizes only inputs.
 func (m *marking) outputs(n *onnxpb.NodeProto) {
-	if m.opts.Placement.Fused {
+	if m.opts.Placement.Fused || m.opts.FloatProducts && isProduct(n) {
 		return
 	}
 	for _, v := range m.x.Outputs(n) {

@@ -27,6 +27,10 @@ type Options struct {
 	Selects     func(n *onnxpb.NodeProto) bool // whether a node is quantized
 	Keeps       func(v *graph.Value) bool      // whether a stored tensor stays in float
 	Wide        func(v *graph.Value) bool      // whether an activation has codes of 16 bits in place of 8; nil: none
+
+	// FloatProducts: products of matrices make floats from codes. Operators beside them compute in float, unless a
+	// convolution made the codes that they read.
+	FloatProducts bool
 }
 
 // Plan says which values are quantized: of the main graph, and of bodies of If whose values have ranges.
@@ -126,7 +130,7 @@ func Find(x *graph.Graph, opts Options) (*Plan, error) {
 	m := &marking{
 		x: x, opts: opts, types: half.Types(x), opset: x.Opset, main: x.Scope(x.File.Proto.Graph),
 		tensors: map[*graph.Value]*Tensor{}, replaced: map[*graph.Value]*graph.Value{}, taken: map[*graph.Value]bool{}, followed: map[*graph.Value]bool{},
-		ranges: map[*graph.Value]*graph.Value{}, fixed: map[*graph.Value]fixedRange{}, open: map[*graph.Scope]bool{},
+		ranges: map[*graph.Value]*graph.Value{}, fixed: map[*graph.Value]fixedRange{}, open: map[*graph.Scope]bool{}, flowing: map[*graph.Value]bool{},
 	}
 	m.enter(m.main)
 	switch {
@@ -141,8 +145,9 @@ func Find(x *graph.Graph, opts Options) (*Plan, error) {
 		}
 	}
 	for _, n := range m.nodes {
-		if m.selected(n) {
+		if m.selected(n) && m.joins(n) {
 			ruleOf(opts.Placement, n)(m, n)
+			m.follow(n)
 		}
 	}
 	return m.finish()
@@ -173,6 +178,7 @@ type marking struct {
 	followed map[*graph.Value]bool // values whose scale another value shares
 	removed  []*onnxpb.NodeProto
 	replaced map[*graph.Value]*graph.Value // output of a removed node → its input
+	flowing  map[*graph.Value]bool         // with FloatProducts: codes that a convolution made, or an operator behind it
 }
 
 type fixedRange struct{ lo, hi float32 }

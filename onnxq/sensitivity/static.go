@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"onnxquant/calib"
+	"onnxquant/internal/actpairs"
 	"onnxquant/internal/graph"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/calibrate"
@@ -49,7 +50,7 @@ func fitStatic(ctx context.Context, path string, o onnxq.Options, opts calibrate
 	}
 	f.Limit = limitOf(limits)
 	defer s.close()
-	for _, step := range []func(context.Context) error{s.open, s.ranges, s.widths, s.rest, s.run, s.channels, s.narrow, s.balance, s.clip, s.codes, s.mix, s.codesAgain} {
+	for _, step := range []func(context.Context) error{s.open, s.ranges, s.widths, s.inner, s.rest, s.run, s.channels, s.narrow, s.products, s.balance, s.clip, s.codes, s.mix, s.codesAgain} {
 		if err := step(ctx); err != nil {
 			s.fit.Close()
 			return nil, nil, s.failed(err)
@@ -86,6 +87,20 @@ func (s *static) ranges(ctx context.Context) error {
 	}
 	found.Model = rules.RangesModel{}
 	f.Options.Ranges, f.Engine, f.Method, f.Warnings, f.NoRange = found.Ranges, found.Engine, found.Method, found.Warnings, found.Without
+	return nil
+}
+
+// inner leaves in float what is inside of normalizations and Gelu that are written out, unless the target computes all operators
+// with codes. The held-out samples are too few to show what a rare variance loses.
+func (s *static) inner(context.Context) error {
+	o := &s.fit.Options
+	if o.Target == spec.QNN || o.CoarseActivations {
+		return nil
+	}
+	for _, v := range actpairs.Inner(s.model.Graph()) {
+		s.fit.Inner = append(s.fit.Inner, v.Path)
+	}
+	o.FloatActivations = slices.Clone(s.fit.Inner)
 	return nil
 }
 

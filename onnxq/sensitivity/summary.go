@@ -36,6 +36,9 @@ func (f *StaticFit) Summary() (facts [][2]string) {
 	if n := len(f.Coarse); n > 0 {
 		add(label, "%s in float, because codes are too coarse for the range", english.Plural(n, "more", "more"))
 	}
+	if n := len(f.Inner); n > 0 {
+		add(label, "%s inside of written-out normalizations and Gelu in float", english.Plural(n, "value", ""))
+	}
 	if n := len(f.NoRange); n > 0 {
 		add(label, "%s without a range in float", english.Plural(n, "value", ""))
 	}
@@ -44,6 +47,9 @@ func (f *StaticFit) Summary() (facts [][2]string) {
 		if len(f.Float)+len(f.Wide) > 0 && f.Weights != (onnxq.OutputLoss{}) {
 			add("loss", "all in codes: %s; codes for weights alone: %s", lossText(f.All), lossText(f.Weights))
 		}
+	}
+	if f.FloatProducts != nil {
+		add(label, "codes go into products alone, unless convolutions make them: damage %.2g, around all operators %.2g", f.FloatProducts.Damage, f.AllOperators.Damage)
 	}
 	if f.PerTensor != nil {
 		add("weights", "a scale for each channel: damage %.2g, with one scale for each weight %.2g", f.PerChannel.Damage, f.PerTensor.Damage)
