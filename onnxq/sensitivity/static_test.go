@@ -42,7 +42,7 @@ func TestStatic(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if f.Of != 5 || f.Samples != 9 || f.HeldOut != 3 || slices.Contains(f.Float, "k") != c.float || slices.Contains(f.Float, "x") {
+		if f.Of != 1 || f.Samples != 9 || f.HeldOut != 3 || slices.Contains(f.Float, "k") != c.float || slices.Contains(f.Float, "x") {
 			t.Errorf("limits %+v: %+v", c.limits, f)
 		}
 		if c.float != (f.Loss.Damage < f.All.Damage) || !f.Met {
@@ -151,7 +151,7 @@ func TestStaticBodies(t *testing.T) {
 			}
 		}
 	})
-	if found["then_branch"] != 2 || found["else_branch"] != 0 {
+	if found["then_branch"] != 1 || found["else_branch"] != 0 {
 		t.Errorf("pairs by graph: %v", found)
 	}
 }

@@ -1,0 +1,78 @@
+"""Normalizations and Gelu that an exporter wrote as single operators: they stay in float, and the outputs near the float model's."""
+import json
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import TensorProto, helper, numpy_helper
+
+from command import onnxquant
+from runtime import REDUCED
+from test_verify import library, with_runtime
+
+WIDTH = 32
+
+
+def model(path, rng):
+    """A product, a written-out LayerNormalization with an outlier in its scale, a product, a written-out Gelu, a product."""
+    gain = rng.uniform(0.5, 1.5, WIDTH)
+    gain[3] = 12
+    arrays = {**{f"w{i}": rng.normal(size=(WIDTH, WIDTH)) / np.sqrt(WIDTH) for i in range(3)}, "gain": gain, "bias": rng.normal(size=WIDTH),
+              "epsilon": 1e-5, "two": 2, "root": np.sqrt(2), "one": 1, "half": 0.5}
+    lines = """MatMul x w0 h
+        ReduceMean h m
+        Sub h m d
+        Pow d two q
+        ReduceMean q v
+        Add v epsilon e
+        Sqrt e s
+        Div d s n
+        Mul n gain k
+        Add k bias l
+        MatMul l w1 a
+        Div a root b
+        Erf b c
+        Add c one g
+        Mul a g t
+        Mul t half u
+        MatMul u w2 y""".splitlines()
+    nodes = [helper.make_node(op, names, [out], **({"axes": [-1]} if op == "ReduceMean" else {})) for op, *names, out in map(str.split, lines)]
+    tensor = helper.make_tensor_value_info
+    graph = helper.make_graph(nodes, "g", [tensor("x", TensorProto.FLOAT, [8, WIDTH])], [tensor("y", TensorProto.FLOAT, [8, WIDTH])],
+                              [numpy_helper.from_array(np.asarray(a, np.float32), n) for n, a in arrays.items()])
+    m = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    onnx.checker.check_model(m)
+    onnx.save(m, path)
+
+
+def rows(rng, n):
+    """Rows of very different sizes: so are their variances."""
+    return (rng.normal(size=(n, 8, WIDTH)) * np.exp(rng.uniform(-3, 3, (n, 8, 1)))).astype(np.float32)
+
+
+def run(path, x, optimized):
+    o = ort.SessionOptions()
+    o.optimized_model_filepath = str(optimized)
+    s = ort.InferenceSession(str(path), o, providers=["CPUExecutionProvider"])
+    return np.concatenate([s.run(None, {"x": i})[0] for i in x])
+
+
+def test_inner_values_stay_in_float(tmp_path):
+    rng = np.random.default_rng(5)
+    path, data = tmp_path / "in.onnx", tmp_path / "x.npz"
+    model(path, rng)
+    np.savez(data, x=rows(rng, 32))
+    new = rows(rng, 64)
+    want, errors, found = run(path, new, tmp_path / "o.onnx"), [], []
+    for args in ([], ["--coarse-activations"]):  # that has codes for all activations
+        out, optimized = tmp_path / "out.onnx", tmp_path / "optimized.onnx"
+        r = onnxquant("--json", "--activations", "static", "--calib", data, "--no-balance", "--min-sqnr", 0, "--ort-lib", library(), *REDUCED, *args, path, out,
+                      binary=with_runtime())
+        assert r.status == 0, r.stderr
+        errors.append(np.square(run(out, new, optimized) - want).sum() / np.square(want).sum())
+        found.append(json.loads(r.stdout)["plan"]["static_activations"])
+        operators = [n.op_type for n in onnx.load(optimized).graph.node]
+        assert (operators.count("LayerNormalization"), operators.count("Gelu")) == ((0, 0) if args else (1, 1)), operators
+        assert onnxquant("verify", "--inputs", data, path, out, "--ort-lib", library(), binary=with_runtime()).status == 0
+    assert set("mdqvesnkbcgt") == set(found[0]["inner"]) and "inner" not in found[1]
+    assert errors[0] < 0.1 * errors[1], errors
