@@ -111,6 +111,9 @@ type Options struct {
 	// unless a convolution made the codes that they read. sensitivity.Static decides about it.
 	FloatProducts bool
 
+	// FloatInner, with Static, leaves in float what is inside of normalizations and Gelu that are written out as single operators.
+	FloatInner bool
+
 	// Fold folds constants into weights and biases before codes are chosen: a BatchNormalization, Mul or
 	// Add of constants beside a product. Constants of which only the shape is read, and those that
 	// nothing reads, go. The model computes the same.

@@ -27,9 +27,13 @@ type StaticOptions struct {
 	Products  bool // products of matrices make floats: see actpairs.Options
 	Others    bool // weights of all operators get the formats of precision_info that are decoded
 
+	Inner bool // what is inside of written-out functions stays in float: see actpairs.Inner
+
 	// By path or name of an activation.
 	Float map[string]bool // stays in float, and the nodes that read or make it
 	Wide  map[string]bool // has codes of 16 bits
+
+	inner map[*graph.Value]bool
 }
 
 // findStatic decides which values have pairs of QuantizeLinear and DequantizeLinear. It returns nil
@@ -37,6 +41,12 @@ type StaticOptions struct {
 func findStatic(x *graph.Graph, all []*Decision, opts Options, trained map[string]bool, except Exceptions) (*actpairs.Plan, error) {
 	if opts.Static == nil {
 		return nil, nil
+	}
+	if opts.Static.Inner {
+		opts.Static.inner = map[*graph.Value]bool{}
+		for _, v := range actpairs.Inner(x) {
+			opts.Static.inner[v] = true
+		}
 	}
 	s := &selection{x: x, opts: opts}
 	p, err := s.find(all, trained, except)
@@ -277,7 +287,7 @@ func (o *Options) rangeless(x *graph.Graph, n *onnxpb.NodeProto) *graph.Value {
 // inFloat returns a value that a node reads or makes and that shall stay in float, with the node.
 func (o *Options) inFloat(x *graph.Graph, n *onnxpb.NodeProto) *graph.Value {
 	for _, v := range slices.Concat(x.Inputs(n), x.Outputs(n)) {
-		if v != nil && v.Tensor == nil && (o.Static.Float[v.Path] || o.Static.Float[v.Name]) {
+		if v != nil && v.Tensor == nil && (o.Static.Float[v.Path] || o.Static.Float[v.Name] || o.Static.inner[v]) {
 			return v
 		}
 	}
@@ -344,7 +354,10 @@ func (d *Decision) unsettledStatic(x *graph.Graph, opts Options, coarse []*graph
 		if v := opts.rangeless(x, l.Node); v != nil {
 			return fmt.Sprintf("%s has no range", msg.Quote(v.Path))
 		}
-		if v := opts.inFloat(x, l.Node); v != nil {
+		switch v := opts.inFloat(x, l.Node); {
+		case opts.Static.inner[v]:
+			return fmt.Sprintf("%s is inside of a normalization or Gelu that is written out", msg.Quote(v.Path))
+		case v != nil:
 			return fmt.Sprintf("%s stays in float because of its loss", msg.Quote(v.Path))
 		}
 		if v := opts.Static.among(coarse, x, l.Node); v != nil && !opts.Static.Coarse {

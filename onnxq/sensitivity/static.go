@@ -42,7 +42,7 @@ func Static(ctx context.Context, path string, o onnxq.Options, opts calibrate.Op
 
 // fitStatic is Static with a journal.
 func fitStatic(ctx context.Context, path string, o onnxq.Options, opts calibrate.Options, limits Limits, at state) (*StaticFit, *journal, error) {
-	o.Balance, o.FloatActivations, o.WideActivations = nil, nil, nil // of other ranges
+	o.Balance, o.FloatActivations, o.WideActivations, o.FloatProducts, o.FloatInner = nil, nil, nil, false, false // of other ranges
 	f := &StaticFit{Options: o, Limits: limits}
 	s := &static{fitting: fitting{path: path, data: opts, options: &f.Options, limits: limits, state: at, algorithm: o.Algorithm}, fit: f}
 	if o.Algorithm == spec.GPTQ {
@@ -100,7 +100,7 @@ func (s *static) inner(context.Context) error {
 	for _, v := range actpairs.Inner(s.model.Graph()) {
 		s.fit.Inner = append(s.fit.Inner, v.Path)
 	}
-	o.FloatActivations = slices.Clone(s.fit.Inner)
+	o.FloatInner = len(s.fit.Inner) > 0
 	return nil
 }
 
