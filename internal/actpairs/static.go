@@ -214,6 +214,11 @@ func (m *marking) finish() (*Plan, error) {
 		}
 	}
 	m.widen(p)
+	if m.opts.Placement.SplitSiLU {
+		for _, t := range p.Tensors {
+			m.splitSiLU(t)
+		}
+	}
 	scores := m.scores()
 	for _, t := range p.Tensors {
 		if t.Stored == nil && (m.coarse(t, scores) || t.Wide && t.Plain() != nil && m.coarse(t.Plain(), scores)) {

@@ -68,9 +68,6 @@ func (m *marking) widen(p *Plan) {
 	}
 	for _, t := range p.Tensors {
 		w.convert(t)
-		if m.opts.Placement.SplitSiLU {
-			w.splitSiLU(t)
-		}
 	}
 	for _, t := range p.Tensors {
 		if like := t.Like; like != nil && like.Codes.Type != t.Codes.Type && like.Read != nil {
@@ -118,15 +115,16 @@ func (w *widening) convert(t *Tensor) {
 
 // splitSiLU gives a Mul that multiplies what a Conv makes by its Sigmoid another scale than the Sigmoid reads, in 16 bits. With one
 // scale for both, QNN fuses them and computes wrongly.
-func (w *widening) splitSiLU(t *Tensor) {
-	if !t.Wide || t.Read != nil {
+func (m *marking) splitSiLU(t *Tensor) {
+	if t.Read != nil {
 		return
 	}
-	for _, n := range t.SiLU(w.x) {
-		t.others = append(t.others, w.x.Number(n))
+	for _, n := range t.SiLU(m.x) {
+		t.others = append(t.others, m.x.Number(n))
 	}
 	if len(t.others) > 0 {
-		t.Read = &Tensor{Value: t.Value, Made: t.Made, Codes: t.Codes, Wide: true, axis: noAxis, Own: Params{t.Own.Scale * apart, t.Own.Zero}}
+		own := t.root().Own
+		t.Read = &Tensor{Value: t.Value, Made: t.Made, Codes: t.Codes, Wide: t.Wide, axis: noAxis, Own: Params{own.Scale * apart, own.Zero}}
 	}
 }
 

@@ -70,6 +70,36 @@ func TestWide(t *testing.T) {
 	}
 }
 
+// Where all activations have 16 bits, a Mul with a Sigmoid behind a Conv reads a pair with another scale, too. Other targets need none.
+func TestSplitSiLU(t *testing.T) {
+	values := "x:float[1,4,2,2] w:float[4,4,1,1]=1,-2,3"
+	for nodes, want := range map[string]string{
+		"h = Conv(x, w)\nk = Sigmoid(h)\ny = Mul(h, k)":              "h uint16 uint16 (y)",
+		"h = Conv(x, w)\nk = Sigmoid(h)\ny = Mul(k, h)":              "h uint16 uint16 (y)",
+		"h = Conv(x, w)\nk = Tanh(h)\ny = Mul(h, k)":                 "",
+		"h = Conv(x, w)\nr = Relu(h)\nk = Sigmoid(r)\ny = Mul(r, k)": "r uint16 uint16 (y)", // codes clip as the Relu, which goes
+	} {
+		x := modeltest.Graph(t, graphtext.Model(t, 21, values, nodes, "y"))
+		for _, split := range []bool{true, false} {
+			o := options(ranges(t, "x=-1,1 h=-1,1 k=0,1 r=0,1 y=0,1"))
+			o.Activations.Type = dtype.Uint16
+			o.Placement = target.Placement{EveryOp: true, FixedScales: true, SplitSiLU: split}
+			p, err := actpairs.Find(x, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := widths(x, p); split && got != want || !split && got != "" {
+				t.Errorf("%q, %v: %q, want %q", nodes, split, got, want)
+			}
+			for _, pair := range p.Tensors {
+				if second := pair.Read; second != nil && second.Own.Scale <= pair.Own.Scale {
+					t.Errorf("%q: scales %g and %g", nodes, pair.Own.Scale, second.Own.Scale)
+				}
+			}
+		}
+	}
+}
+
 // Codes of 8 bits are exact in 16 bits, and biases have the scale of what their node reads.
 func TestWideScales(t *testing.T) {
 	x := modeltest.Graph(t, graphtext.Model(t, 21, "x:float[1,4,2,2] w:float[4,4,1,1]=1,-2,3 b:float[4]=1", "h = Conv(x, w, b)\ny = Sigmoid(h)", "y"))

@@ -40,6 +40,7 @@ func (p *Plan) warnings() {
 	p.warnOfWrong8()
 	p.warnOfSiLU()
 	p.warnOfShapes()
+	p.warnOfFloatInputs()
 	p.warnOfConvolutions()
 	e := p.opts.Discover.Target
 	if opset := p.Output.Opset(); e.Opset != 0 && opset > e.Opset {
@@ -167,7 +168,7 @@ func (p *Plan) warnOfSiLU() {
 		nodes = append(nodes, t.SiLU(p.graph)...)
 	}
 	if len(nodes) > 0 {
-		p.warn("%s computes Conv, Sigmoid and Mul behind each other wrongly with activations of 16 bits: %s (--activation-type uint8 with --calib gives 16 bits where they help, in a form that is right)", p.opts.Discover.Target.Name, msg.List(describe(nodes)))
+		p.warn("%s computes Conv, Sigmoid and Mul behind each other wrongly with activations of 16 bits: %s (--activation-type uint8 or uint16 is right)", p.opts.Discover.Target.Name, msg.List(describe(nodes)))
 	}
 }
 
@@ -251,6 +252,13 @@ func (p *Plan) warnOfShapes() {
 	if names := fixdim.Varying(graph.RuntimeInputs(p.graph.File.Proto.Graph)); len(names) > 0 {
 		noun := english.PluralWord(len(names), "dimension", "")
 		p.warn("%s takes no shapes that vary, and inputs have the %s %s: --fix-dim %s=1 fixes it", e.Label, noun, msg.Names(names), names[0])
+	}
+}
+
+// warnOfFloatInputs says that weights gain little, if the target computes with codes only beside codes of activations.
+func (p *Plan) warnOfFloatInputs() {
+	if e := p.opts.Discover.Target; e.CodedInputs && p.static == nil && len(p.Weights) > 0 {
+		p.warn("%s decodes %s on the CPU, and their operators compute in float; without CPU fallback it refuses the model: --activations static --calib DATA makes codes that it computes with", e.Label, english.Plural(len(p.Weights), "weight", ""))
 	}
 }
 

@@ -40,8 +40,14 @@ func Coded(x *graph.Graph) ([]Codes, error) {
 const mostScales = 1 << 20
 
 // HasCodes reports whether a model has caches of int8.
-func HasCodes(x *graph.Graph) bool {
-	return len(newScene(x.File.Proto.Graph).coded(x.File.Proto)) > 0
+func HasCodes(x *graph.Graph) bool { return len(Inputs(x)) > 0 }
+
+// Inputs lists the inputs for caches of int8.
+func Inputs(x *graph.Graph) (names []string) {
+	for _, c := range newScene(x.File.Proto.Graph).coded(x.File.Proto) {
+		names = append(names, c.Input)
+	}
+	return names
 }
 
 func storedIn(g *onnxpb.GraphProto, name string) *onnxpb.TensorProto {

@@ -29,6 +29,7 @@ func Verification(w io.Writer, r *verify.Report, verbose bool) {
 	facts := append(cli.Labelled("verdict", verdicts), cli.Fact{Label: "written", Text: r.Written.String()}, cli.Fact{Label: "structure", Text: structureText(r.Structure)})
 	facts = append(facts, cli.Labelled("", notes)...)
 	facts = append(facts, activationFacts(r.Structure.Activations)...)
+	facts = append(facts, cacheFacts(r.Structure.Caches)...)
 	facts = append(facts, cli.Fact{Label: "weights", Text: weightsText(r)})
 	if len(r.Weights) > 0 {
 		worst := slices.MinFunc(r.Weights, func(a, b compare.WeightMatch) int { return cmp.Compare(a.SQNR, b.SQNR) })
@@ -63,10 +64,27 @@ func structureText(s verify.Structure) string {
 	if len(s.Problems) > 0 {
 		return fmt.Sprintf("%s; differences besides weights: %d", nodes, len(s.Problems))
 	}
+	changed := []string{"weights"}
 	if len(s.Activations) > 0 {
-		return nodes + "; nothing but weights and activations changed"
+		changed = append(changed, "activations")
 	}
-	return nodes + "; nothing but weights changed"
+	if n := len(s.Caches); n > 0 {
+		changed = append(changed, english.Plural(n, "key-value cache", ""))
+	}
+	return nodes + "; nothing but " + cli.OneAnd(changed) + " changed"
+}
+
+// cacheFacts names the caches of int8.
+func cacheFacts(inputs []string) []cli.Fact {
+	const named = 4
+	if len(inputs) == 0 {
+		return nil
+	}
+	text := "int8: " + strings.Join(printables(inputs[:min(len(inputs), named)]), ", ")
+	if more := len(inputs) - named; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return []cli.Fact{{Label: "caches", Text: text}}
 }
 
 // activationFacts tells how many activations are quantized.

@@ -54,6 +54,7 @@ type Engine struct {
 	TransposeCrashes bool // the runtime may be ONNX Runtime, which crashes on some Transposes of half floats
 
 	FixedShapes bool // inputs whose shapes vary are not supported
+	CodedInputs bool // operators compute with codes of weights only beside codes of activations
 
 	Dynamic bool   // operators for dynamic activations are supported
 	Static  Static // support of static activations
@@ -299,6 +300,7 @@ var Engines = []Engine{
 		},
 		Wrong8:      []string{"BatchNormalization", "CumSum"},
 		FixedShapes: true,
+		CodedInputs: true,
 		Static: Static{
 			Placement: Placement{EveryOp: true, ConvChannels: true, FixedScales: true, SplitSiLU: true},
 			PerTensor: true,
@@ -310,13 +312,13 @@ var Engines = []Engine{
 		},
 		StoredScales: true,
 		Remarks: []string{
-			"It computes with quantized activations alone: see [activations.md](activations.md#for-qnn). A weight whose activation is float runs on the CPU.",
+			"It computes with codes where activations have codes, too: see [activations.md](activations.md#for-qnn). A weight beside a float activation is decoded on the CPU, and its operator computes in float; with CPU fallback disabled, the model is refused. A warning says so.",
 			"It takes int4 beside static activations alone ([which weights](activations.md#int4-for-qnn)): in blocks for MatMul and for Conv of 1 × 1, beside activations of 16 bits, else with a scale per channel. Blocks need its provider option `enable_block_quant_weight_optimization=1`.",
 			"It expands a scale of a block to a whole multiple, 1 to 16, of the channel's largest scale / 16, and rounds other scales: 1 to 4 % in the outputs. `--target qnn` writes such multiples.",
 			"It computes int4 with a scale per channel wrongly without zero points, so zero points of 0 are stored. It computes blocks wrongly whose size does not divide the axis or is no multiple of 8. It does not take uint4.",
 			"It takes no shapes that vary: `--fix-dim batch=1` fixes the dimension of that name, `--fix-dim x:0=1` one without a name. A warning names the dimensions.",
 			"It computes CumSum wrongly on activations of 8 bits, and BatchNormalization with some data: a warning names the nodes. With 16 bits they are right.",
-			"It computes Conv, Sigmoid and Mul (SiLU) wrongly on activations of 16 bits, by 30 to 80 %. A second pair in front of the Mul, with another scale, prevents that: activations that data give 16 bits have it. With `--activation-type uint16`, a warning names the nodes.",
+			"It computes Conv, Sigmoid and Mul (SiLU) wrongly on activations of 16 bits, by 30 to 80 %. A second pair in front of the Mul, with another scale, prevents that: `--target qnn` writes it. Where other nodes read the value with 8 bits, a warning names the nodes.",
 		},
 	},
 }

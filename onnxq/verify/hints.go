@@ -81,7 +81,7 @@ func coarselyScaled(w compare.WeightMatch) bool {
 }
 
 // poorHint suggests a command that makes a better model: with float activations if OUT computes with
-// codes, else with more bits, else with smaller blocks.
+// codes, else with more bits, else with smaller blocks. The other flags are those of OUT.
 func (v *verifier) poorHint() string {
 	if !v.bad() {
 		return ""
@@ -96,17 +96,17 @@ func (v *verifier) poorHint() string {
 		return ""
 	}
 	worst := slices.MinFunc(coded, func(a, b compare.WeightMatch) int { return cmp.Compare(a.SQNR, b.SQNR) })
-	flags := "--bits 8"
+	flags := v.ownFlags("--bits 8", formatFlags)
 	switch wide := slices.ContainsFunc(coded, func(w compare.WeightMatch) bool { return !strings.HasSuffix(w.CodeType, "INT8") }); {
 	case v.computesWithCodes(coded):
-		flags = "--bits 8 --activations weights"
+		flags = v.ownFlags("--bits 8 --activations weights", formatFlags, activationFlags)
 	case twoBits(&worst):
-		flags = "--bits 4 --block 32 --algorithm best"
+		flags = v.ownFlags("--bits 4 --block 32 --algorithm best", formatFlags, codeFlags)
 	case wide:
 	case worst.Block == spec.PerChannel || worst.Block == spec.PerTensor:
-		flags = "--bits 8 --block 32 --algorithm best"
+		flags = v.ownFlags("--bits 8 --block 32 --algorithm best", formatFlags, codeFlags)
 	default:
-		flags = "--exclude " + msg.ShellQuoted(worst.Name)
+		flags = v.ownFlags("--exclude " + msg.ShellQuoted(worst.Name))
 	}
 	return fmt.Sprintf("onnxquant %s %s %s", flags, msg.ShellQuoted(v.in), msg.ShellQuoted(better(v.out)))
 }

@@ -161,6 +161,9 @@ func (v *verifier) compare(runner execute.Runner, float, quantized string, trial
 	if quantized != v.out || runner.Name() == evaluate.Go.Name() {
 		v.itself(runner, used, want, float == v.in)
 	}
+	if v.second != nil {
+		v.agree(used, float, quantized, want, got)
+	}
 	return used, nil
 }
 

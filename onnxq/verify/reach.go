@@ -83,16 +83,18 @@ func (v *verifier) reach(ctx context.Context, runner execute.Runner, float strin
 	if len(v.coded) == 0 {
 		return
 	}
-	engine := &observe.Engine{}
+	progress := v.stage("comparing the ranges of activations")
+	engine := (&observe.Engine{}).Reporting(v.overRuns(progress))
 	if r, ok := runner.(*ort.Runner); ok {
 		engine = observe.With(r.Plain())
 	}
+	inputs := used.inputs[:min(len(used.inputs), most)]
+	v.runs = 1 + len(inputs) // with one group of activations
 	var names []string
 	var sets [][]string
 	for _, r := range v.coded {
 		names, sets = append(names, r.Activation), append(sets, []string{r.Activation})
 	}
-	v.stage("comparing the ranges of activations")
 	groups, err := grouped(ctx, traceSide{engine: engine, path: float}, used.inputs[0], sets)
 	if err != nil {
 		return
@@ -102,12 +104,16 @@ func (v *verifier) reach(ctx context.Context, runner execute.Runner, float strin
 		return
 	}
 	defer s.Close()
-	done := 0
+	v.runs = 1 + len(groups)*len(inputs)
+	done, ran := 0, 1
 	for _, n := range groups {
-		for _, inputs := range used.inputs[:min(len(used.inputs), most)] {
-			values, err := valuesOf(s, inputs, names[done:done+n])
+		for _, in := range inputs {
+			values, err := valuesOf(s, in, names[done:done+n])
 			if err != nil {
 				return
+			}
+			if ran++; !engine.IsGo() {
+				progress(int64(ran), int64(v.runs))
 			}
 			for i := done; i < done+n; i++ {
 				v.coded[i].add(values[names[i]])

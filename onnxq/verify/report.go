@@ -61,6 +61,8 @@ type Structure struct {
 	// of the codes.
 	Activations map[string]int `json:"activations,omitempty"`
 
+	Caches []string `json:"caches,omitempty"` // inputs for key-value caches of int8 that only OUT has
+
 	FloatType string `json:"half,omitempty"` // float16 or bfloat16, if float32 became that
 }
 
@@ -78,6 +80,7 @@ type Execution struct {
 	Folded       float64       `json:"folded_sqnr_db,omitempty"` // the least of the outputs of IN, folded and balanced as OUT is, against IN's
 	Ranges       []Reach       `json:"ranges,omitempty"`         // of codes of activations against values, the worst first
 	QuantizedRun *QuantizedRun `json:"itself,omitempty"`         // nil: OUT was not run as it is, or has nothing but floats
+	Disagreement *Disagreement `json:"disagreement,omitempty"`   // of two runs of one model
 }
 
 // Final returns the outputs of the run that is nearest to what users of OUT get.

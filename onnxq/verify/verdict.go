@@ -30,7 +30,7 @@ func (v *verifier) verdict() Verdict {
 	switch {
 	case len(r.Failures) > 0:
 		return Failed
-	case len(r.Poor) > 0:
+	case len(r.Poor) > 0, r.Execution.Disagreement != nil:
 		return Poor
 	case r.Limited && r.Execution.Compared && len(v.opts.Inputs) > 0:
 		return Passed
@@ -47,6 +47,9 @@ func (r *Report) Reasons() []string {
 		}
 		return r.Failures
 	case Poor:
+		if d := r.Execution.Disagreement; d != nil {
+			return append([]string{d.String()}, r.Poor...)
+		}
 		return r.Poor
 	case Passed:
 		return []string{"within your limits, on your data"}

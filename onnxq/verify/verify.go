@@ -26,6 +26,7 @@ import (
 	"onnxquant/internal/kvcache"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/provenance"
+	"onnxquant/internal/run/execute/ort"
 	"onnxquant/internal/work"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/compare"
@@ -67,12 +68,14 @@ type verifier struct {
 	opts    Options
 	report  *Report
 
-	optimized bool  // ONNX Runtime optimized out, and not in
-	corrected bool  // data corrected biases of out, by its record
-	floats    bool  // float weights of out may be decoded codes, by its record
-	lacked    error // why ONNX Runtime does not run OUT, if it was looked for
-	elsewhere bool  // OUT is meant for another runtime than ONNX Runtime
-	runs      int   // of each model, for the progress
+	optimized bool        // ONNX Runtime optimized out, and not in
+	corrected bool        // data corrected biases of out, by its record
+	floats    bool        // float weights of out may be decoded codes, by its record
+	second    *ort.Runner // that ran OUT itself beside another engine; nil: none did
+	lacked    error       // why ONNX Runtime does not run OUT, if it was looked for
+	record    []spec.Step // of OUT
+	elsewhere bool        // OUT is meant for another runtime than ONNX Runtime
+	runs      int         // of each model, for the progress
 
 	states []string // outputs that are inputs of the next run
 	least  float64  // absolute value below which outputs are about zero
@@ -95,9 +98,11 @@ type decoded struct {
 	path      string
 	ir        int64 // IR version of the model before decoding
 	codes     origin
-	floats    bool            // it was dequantized, by its record
-	optimized bool            // ONNX Runtime optimized and saved it
-	elsewhere bool            // it is meant for another runtime than ONNX Runtime
+	floats    bool     // it was dequantized, by its record
+	optimized bool     // ONNX Runtime optimized and saved it
+	elsewhere bool     // it is meant for another runtime than ONNX Runtime
+	caches    []string // inputs for key-value caches of int8
+	record    []spec.Step
 	folded    *restyle.Report // nil if nothing was decoded
 }
 
@@ -146,12 +151,13 @@ func (v *verifier) dequantized(path, folder string, other *decoded) (*decoded, e
 		}
 	}
 	given := m.Graph().File.Proto
-	d := &decoded{Model: m, path: path, ir: given.GetIrVersion(), codes: originOf(provenance.Of(given)), elsewhere: elsewhere(given)}
+	d := &decoded{Model: m, path: path, ir: given.GetIrVersion(), codes: originOf(provenance.Of(given)), record: provenance.Of(given), elsewhere: elsewhere(given)}
 	d.floats = slices.ContainsFunc(provenance.Of(given), func(s spec.Step) bool { return s.Command == "dequantize" })
 	for _, o := range given.OpsetImport {
 		d.optimized = d.optimized || o.GetDomain() == optimizers
 	}
-	if len(intops.Weights(m.Graph())) == 0 && !kvcache.HasCodes(m.Graph()) {
+	d.caches = kvcache.Inputs(m.Graph())
+	if len(intops.Weights(m.Graph())) == 0 && len(d.caches) == 0 {
 		f, err := intops.Float(m.Graph())
 		if err != nil || f.Graph == m.Graph() || other == nil || other.folded == nil {
 			return d, nil
@@ -205,7 +211,7 @@ func (v *verifier) match(folder string) (in, out string, err error) {
 	}
 	v.optimized = b.optimized && !a.optimized
 	v.floats, v.corrected = b.floats, b.codes.biases
-	v.elsewhere = b.elsewhere
+	v.elsewhere, v.record = b.elsewhere, b.record
 	v.report.Swapped = a.folded != nil && b.folded == nil
 	m, err := v.matched(a, b)
 	if err != nil {
@@ -215,7 +221,8 @@ func (v *verifier) match(folder string) (in, out string, err error) {
 		m.Problems = append(m.Problems, fmt.Sprintf("IR version %d -> %d", a.ir, b.ir)) // dequantizing raised it
 	}
 	m.Problems = append(m.Problems, otherSteps(a.folded, b.folded)...)
-	v.report.Structure = Structure{m.Folded, m.Balanced, m.Nodes, m.Problems, m.Notes, m.Activations, m.FloatType}
+	caches := slices.DeleteFunc(b.caches, func(name string) bool { return slices.Contains(a.caches, name) })
+	v.report.Structure = Structure{m.Folded, m.Balanced, m.Nodes, m.Problems, m.Notes, m.Activations, caches, m.FloatType}
 	float := a.Model
 	if v.opts.Engine != None && m.Folded+m.Balanced > 0 {
 		if float, err = v.writeFolded(a.Model, b.Model, m, folder); err != nil {

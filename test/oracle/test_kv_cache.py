@@ -85,6 +85,7 @@ def test_verify(binary, folder, tmp_path, kind):
     np.savez(tmp_path / "some.npz", input_ids=ids(2))
     r = report(binary, model, out, "--inputs", tmp_path / "some.npz")
     assert r["passed"] and r["structure"]["problems"] == [] and not [n for n in r["structure"]["notes"] if "cache" in n], r["failures"]
+    assert len(r["structure"]["caches"]) == 8 and "past_key_values.0.key" in r["structure"]["caches"]
     assert r["execution"]["itself"]["generated"] == 8
     logits = r["execution"]["itself"]["outputs"][0]
     assert logits["distribution"]["kl_divergence"]["mean"] < 0.002

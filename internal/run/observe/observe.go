@@ -24,8 +24,9 @@ import (
 
 // Engine runs models.
 type Engine struct {
-	ort    *ort.Runner // nil: pure Go
-	lacked error       // why it is pure Go, if nobody asked for that
+	ort    *ort.Runner             // nil: pure Go
+	lacked error                   // why it is pure Go, if nobody asked for that
+	report func(done, total int64) // progress of pure Go; nil: none
 }
 
 // The names of engines.
@@ -63,6 +64,13 @@ func (e *Engine) Lacked() error { return e.lacked }
 // IsGo reports whether the engine is the pure Go one.
 func (e *Engine) IsGo() bool { return e.ort == nil }
 
+// Reporting returns an engine that reports the progress of a run, in nodes, if it is the pure Go one.
+func (e *Engine) Reporting(progress func(done, total int64)) *Engine {
+	with := *e
+	with.report = progress
+	return &with
+}
+
 // Plain returns an engine that computes values by the model's own nodes, without optimizing
 // the graph.
 func (e *Engine) Plain() *Engine {
@@ -94,7 +102,7 @@ var ErrGo = errors.New("this needs ONNX Runtime")
 // Open opens the model at path. The values inside of its graph that are named can be asked for.
 func (e *Engine) Open(ctx context.Context, path string, values ...string) (execute.Session, error) {
 	if e.IsGo() {
-		return evaluate.Open(ctx, path)
+		return evaluate.OpenReporting(ctx, path, e.report)
 	}
 	m, err := modelfile.Open(path)
 	if err != nil {
@@ -235,7 +243,7 @@ func (e *Engine) Sizes(ctx context.Context, path string, inputs []*execute.Tenso
 		defer s.Close()
 		return sizesIn(s, inputs)
 	}
-	s, err := evaluate.Open(ctx, path)
+	s, err := evaluate.OpenReporting(ctx, path, e.report)
 	if err != nil {
 		return nil, err
 	}

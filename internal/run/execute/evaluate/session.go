@@ -33,7 +33,12 @@ func (s *Session) Work() float64 { return s.work }
 
 // Open opens the model at path for the engine Go. The end of the context ends its runs.
 func Open(ctx context.Context, path string) (*Session, error) {
-	return runner{}.open(ctx, path)
+	return OpenReporting(ctx, path, nil)
+}
+
+// OpenReporting is Open with the progress of runs, in nodes of the graph. It may be nil.
+func OpenReporting(ctx context.Context, path string, progress func(done, total int64)) (*Session, error) {
+	return runner{progress: progress}.open(ctx, path)
 }
 
 func (r runner) open(ctx context.Context, path string) (*Session, error) {
