@@ -72,14 +72,16 @@ func (c config) blockOf(k, scales int64) int64 {
 	return shapes.DivideUp(k, max(scales, 1))
 }
 
-// onePlus are types of models whose norms multiply by 1 + weight. Graphs with an operator for the norm have the sum.
+// onePlus are types of models whose norms multiply by 1 + weight. Graphs with an operator for the norm have the sum, and so have
+// those whose exporter folded it into a constant.
 var onePlus = []string{"gemma", "gemma2", "gemma3", "gemma3_text", "nemotron", "qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text"}
 
-// plusOne reports whether the model has 1 + weight where the checkpoint has the weight.
-func (c *checkpoint) plusOne(v *graph.Value) bool {
-	return slices.Contains(onePlus, c.config.model) && strings.HasSuffix(v.Path, "norm.weight") && !strings.Contains(v.Path, "linear_attn") &&
+// plusOne reports whether the model has 1 + weight where the checkpoint has the weight of that name.
+func (c *checkpoint) plusOne(v *graph.Value, name string) bool {
+	return slices.Contains(onePlus, c.config.model) && strings.HasSuffix(name, "norm.weight") && !strings.Contains(name, "linear_attn") &&
 		slices.ContainsFunc(v.Uses, func(u graph.Use) bool {
 			op := u.Node.GetOpType()
-			return strings.HasSuffix(op, "LayerNormalization") || op == "RMSNormalization" || op == "GroupQueryAttention"
+			folded := op == "Mul" && !strings.HasSuffix(v.Path, name)
+			return folded || strings.HasSuffix(op, "LayerNormalization") || op == "RMSNormalization" || op == "GroupQueryAttention"
 		})
 }

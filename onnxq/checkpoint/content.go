@@ -93,7 +93,7 @@ func (c *checkpoint) elements(v *graph.Value, p piece, typ dtype.DType) (*lazy.T
 	if err != nil {
 		return nil, err
 	}
-	if c.plusOne(v) {
+	if c.plusOne(v, p.name) {
 		t = t.Minus(lazy.Constant(-1, dtype.Float32), lazy.OneScale)
 	}
 	all := lazy.Stored(typ, p.plain.Shape, &encoded{x: t, typ: typ, name: p.name})

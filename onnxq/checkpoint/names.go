@@ -5,8 +5,10 @@ import (
 	"slices"
 	"strings"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/msg"
+	"onnxquant/internal/onnxpb"
 	"onnxquant/rules"
 )
 
@@ -20,13 +22,15 @@ func (c *checkpoint) find(v *graph.Value, names *rules.Names) ([]piece, error) {
 	if name == v.Path {
 		list = append(list, moduleNames(v)...)
 	}
-	for _, name := range list {
-		for _, try := range spellings(name) {
+	for i, name := range list {
+		for _, try := range c.spellings(name) {
 			p, err := c.piece(try)
-			if err != nil {
+			switch {
+			case err != nil:
 				return nil, err
-			}
-			if p != nil {
+			case p != nil && i > 0 && len(withoutOnes(p.shape())) != len(withoutOnes(v.Tensor.GetDims())):
+				continue // another constant of the module, such as the epsilon of a norm
+			case p != nil:
 				return []piece{*p}, nil
 			}
 			if parts, err := c.parts(try); parts != nil || err != nil {
@@ -44,12 +48,50 @@ func (c *checkpoint) find(v *graph.Value, names *rules.Names) ([]piece, error) {
 	return c.tied(list)
 }
 
+// modules are parts of models that are exported alone: names of their graphs begin inside of them.
+var modules = []string{"encoder.", "model.encoder.", "decoder.", "model.decoder."}
+
+// module returns what is in front of all names of the checkpoint: "" if a tensor of the model is found without. Else the model
+// is the module with the most tensors of the model, and the fewest others; "" if two have as many.
+func (c *checkpoint) module(x *graph.Graph, names *rules.Names) string {
+	best, most, others := "", 0, 0
+	for _, c.front = range append([]string{""}, modules...) {
+		n := 0
+		for _, v := range x.Values {
+			if dtype.DType(v.Tensor.GetDataType()).Float() {
+				if parts, err := c.find(v, names); parts != nil || err != nil {
+					n++
+				}
+			}
+		}
+		if n > 0 && c.front == "" {
+			return ""
+		}
+		left := -n
+		for name := range c.tensors {
+			if strings.HasPrefix(name, c.front) {
+				left++
+			}
+		}
+		switch {
+		case n > most, n == most && left < others:
+			best, most, others = c.front, n, left
+		case n == most && left == others:
+			best = ""
+		}
+	}
+	if most == 0 {
+		return ""
+	}
+	return best
+}
+
 // tied returns the embedding for the weight of a head that the checkpoint lacks: the two are one tensor then.
 func (c *checkpoint) tied(names []string) ([]piece, error) {
-	if !slices.Contains(names, "lm_head.weight") {
+	if !slices.ContainsFunc(names, func(name string) bool { return slices.Contains(c.spellings(name), "lm_head.weight") }) {
 		return nil, nil
 	}
-	for _, name := range spellings("model.embed_tokens.weight") {
+	for _, name := range c.spellings("model.embed_tokens.weight") {
 		p, err := c.piece(name)
 		if err != nil {
 			return nil, err
@@ -76,13 +118,27 @@ func (c *checkpoint) piece(name string) (*piece, error) {
 	return nil, nil
 }
 
-// spellings are the names under which a checkpoint may have a tensor: with the name of the language model in front, or without.
-func spellings(name string) []string {
-	list := []string{name}
-	if rest, ok := strings.CutPrefix(name, "model."); ok {
-		return append(list, rest)
+// spellings are the names under which a checkpoint may have a tensor: with the name of the base model in front, or without.
+// That name is "model", or the type of the model, such as "bert". A module around the model may be called so, too.
+func (c *checkpoint) spellings(name string) []string {
+	fronts := []string{"model."}
+	if c.config.model != "" {
+		fronts = append(fronts, c.config.model+".")
 	}
-	return append(list, "model."+name)
+	if c.front != "" {
+		return []string{c.front + name}
+	}
+	list := []string{name}
+	for _, front := range fronts {
+		rest, ok := strings.CutPrefix(name, front)
+		if !ok {
+			list = append(list, front+name)
+		}
+		for ; ok; rest, ok = strings.CutPrefix(rest, front) {
+			list = append(list, rest)
+		}
+	}
+	return list
 }
 
 // builder maps parts of names of onnxruntime-genai's model builder to those of checkpoints.
@@ -99,18 +155,33 @@ func moduleNames(v *graph.Value) (list []string) {
 		}
 	}
 	for _, u := range v.Uses {
-		path := strings.Trim(u.Node.GetName(), "/")
-		i := strings.LastIndexByte(path, '/')
-		if i < 0 {
-			continue
-		}
 		kind := ".weight"
 		if op := u.Node.GetOpType(); op == "Add" || u.Input == 2 && (op == "Gemm" || op == "Conv" || op == "LayerNormalization") {
 			kind = ".bias"
 		}
-		list = append(list, strings.ReplaceAll(path[:i], "/", ".")+kind)
+		path := strings.Trim(u.Node.GetName(), "/")
+		if i := strings.LastIndexByte(path, '/'); i >= 0 {
+			list = append(list, strings.ReplaceAll(path[:i], "/", ".")+kind)
+		}
+		if module := scope(u.Node); module != "" {
+			list = append(list, module+kind)
+			if _, inner, ok := strings.Cut(module, "."); ok { // without the module that was exported around the model
+				list = append(list, inner+kind)
+			}
+		}
 	}
 	return list
+}
+
+// scope returns the module of a node in an export by torch.export, which lists modules from the outermost on, then the
+// operator: "[”, 'model', 'model.layers.0', 'linear_3']".
+func scope(n *onnxpb.NodeProto) string {
+	for _, p := range n.MetadataProps {
+		if list := strings.Split(p.GetValue(), ", "); p.GetKey() == "pkg.torch.onnx.name_scopes" && len(list) >= 3 {
+			return strings.Trim(list[len(list)-2], "[]'\"")
+		}
+	}
+	return ""
 }
 
 // joined are modules that hold several: their weights follow each other along the outputs.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/checkpoint"
@@ -129,5 +130,62 @@ func TestPartsOfJoined(t *testing.T) {
 	}
 	if got := content(t, m, name); !same(got, turned(want[16*16:], 16, 16)) {
 		t.Errorf("%v", got[:8])
+	}
+}
+
+// in is a model with one float tensor that a node reads as its input 1. Exporters tell the module: in the name of the node, or in
+// its scopes.
+func in(t *testing.T, op, node, scopes, name string, dims ...int64) *onnxq.Model {
+	t.Helper()
+	n := modeltest.Node(op, "y", "x w")
+	n.Input[1], n.Name = name, new(node)
+	if scopes != "" {
+		n.MetadataProps = append(n.MetadataProps, &onnxpb.StringStringEntryProto{Key: new("pkg.torch.onnx.name_scopes"), Value: new(scopes)})
+	}
+	return modeltest.Open(t, modeltest.Write(t, modeltest.Model(modeltest.Tensors{modeltest.Floats(name, dims...)}, modeltest.Nodes{n})))
+}
+
+// Constants of Optimum and of torch.export, whose own names say nothing.
+func TestModuleOfNode(t *testing.T) {
+	norm, q := ramp(16), ramp(16*16)
+	const scopes = "['', 'wrapped', 'wrapped.model', 'wrapped.model.layers.0.self_attn.q_proj', 'linear']"
+	list := []stored{
+		floats("model.layers.0.input_layernorm.weight", norm, 16), floats("model.layers.0.self_attn.q_proj.weight", q, 16, 16),
+		floats("bert.pooler.dense.weight", q, 16, 16), floats("model.encoder.fc1.weight", q, 16, 16),
+	}
+	for _, c := range []struct {
+		op, node, scopes, name, model string
+		dims                          []int64
+		want                          []float32 // nil: keeps its value
+	}{
+		{"Mul", "/model/layers.0/input_layernorm/Mul_1", "", "onnx::Mul_7", "llama", []int64{16}, norm},
+		{"Mul", "/model/layers.0/input_layernorm/Mul_1", "", "onnx::Mul_7", "gemma2", []int64{16}, plus(norm, 1)},
+		{"Mul", "/model/layers.0/input_layernorm/Mul", "", "two", "llama", nil, nil}, // another constant of the module
+		{"Pow", "/model/layers.0/input_layernorm/Pow", "", "two", "llama", []int64{1}, nil},
+		{"MatMul", "node_linear_3", scopes, "val_95", "llama", []int64{16, 16}, turned(q, 16, 16)},
+		{"MatMul", "node_linear_3", strings.ReplaceAll(scopes, "wrapped", "model"), "val_95", "llama", []int64{16, 16}, turned(q, 16, 16)},
+		{"MatMul", "/pooler/dense/MatMul", "", "onnx::MatMul_3", "bert", []int64{16, 16}, turned(q, 16, 16)},
+		{"MatMul", "/fc1/MatMul", "", "onnx::MatMul_3", "whisper", []int64{16, 16}, turned(q, 16, 16)},
+	} {
+		m := in(t, c.op, c.node, c.scopes, c.name, c.dims...)
+		_, err := checkpoint.Read(m, checkpointOf(t, `{"model_type": "`+c.model+`"}`, list...), nil)
+		switch {
+		case c.want == nil && (err == nil || !strings.Contains(err.Error(), "none of its")):
+			t.Errorf("%s of %s: %v", c.op, c.node, err)
+		case c.want != nil && err != nil:
+			t.Errorf("%s of %s: %v", c.op, c.node, err)
+		case c.want != nil && !same(content(t, m, c.name), c.want):
+			t.Errorf("%s of %s: other elements", c.op, c.node)
+		}
+	}
+}
+
+// A part that fits the encoder as well as the decoder is neither.
+func TestModuleUnknown(t *testing.T) {
+	m := in(t, "MatMul", "/fc1/MatMul", "", "onnx::MatMul_3", 16, 16)
+	w := ramp(16 * 16)
+	folder := checkpointOf(t, `{}`, floats("model.encoder.fc1.weight", w, 16, 16), floats("model.decoder.fc1.weight", w, 16, 16))
+	if _, err := checkpoint.Read(m, folder, nil); err == nil || !strings.Contains(err.Error(), "none of its") {
+		t.Error(err)
 	}
 }

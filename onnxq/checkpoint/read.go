@@ -163,6 +163,7 @@ type checkpoint struct {
 	path    string
 	tensors map[string]tensor
 	config  config
+	front   string                   // of all names: the module that the model is, such as the encoder; mostly ""
 	orders  map[*graph.Value][]int32 // in which weights have the indices of K
 }
 
@@ -201,6 +202,7 @@ func (c *checkpoint) open(m *onnxq.Model, path string) error {
 func (c *checkpoint) replace(x *graph.Graph, names *rules.Names) (*Weights, error) {
 	w := &Weights{Coded: map[string]int{}, Decoded: map[string]int{}}
 	taken := map[string]bool{}
+	c.front = c.module(x, names)
 	for _, v := range x.Values {
 		if !dtype.DType(v.Tensor.GetDataType()).Float() {
 			continue
