@@ -110,6 +110,9 @@ func (f *calibFlags) finish(fs *pflag.FlagSet, o *onnxq.Options, in string) erro
 	}
 	if f.levels.auto && !o.Algorithm.Calibrated() {
 		f.data = nil // prepareLevels opens them
+		if o.Algorithm == "" && calibratable(o) {
+			f.implied = "rtn: --accuracy-level auto takes the data for levels alone; with --algorithm gptq or best, --calib finds codes, too"
+		}
 		return cli.LeaveOut(fs, "with --accuracy-level auto, --calib finds codes only with --algorithm awq, gptq or best", "resume", "calib-store", "tune")
 	}
 	if f.share.N > 0 && f.store == "" {
