@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"onnxquant/internal/cli/specvalue"
 	"onnxquant/spec"
 )
 
@@ -17,22 +18,11 @@ func otherMeaning(fs *pflag.FlagSet, name string) string {
 	if slices.Contains([]string{"o", "out", "output"}, name) && fs.Lookup("html") != nil {
 		return "--html FILE names the page; IN and OUT are the first arguments"
 	}
-	if fs.Lookup("format") != nil && slices.Contains(codedFormats(), spec.Format(name)) {
+	if fs.Lookup("format") != nil && slices.Contains(specvalue.CodedFormats(), spec.Format(name)) {
 		return "it is --format " + name
 	}
 	if digits := strings.Trim(strings.TrimSuffix(name, "bit"), "-"); fs.Lookup("bits") != nil && slices.Contains([]string{"2", "4", "8"}, digits) {
 		return "it is --bits " + digits
 	}
 	return ""
-}
-
-// codedFormats lists all formats except float.
-func codedFormats() []spec.Format {
-	var names []spec.Format
-	for _, f := range spec.Formats() {
-		if f != spec.Float {
-			names = append(names, f)
-		}
-	}
-	return names
 }

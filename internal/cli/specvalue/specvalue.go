@@ -1,4 +1,4 @@
-// Package specvalue has values of flags that package spec knows: formats, ranges of blocks, accuracy levels.
+// Package specvalue has values of flags that package spec knows, such as formats, ranges of blocks and accuracy levels, and presets.
 //
 // A value gets a pointer to what it sets. Its errors name what is near to what was given.
 package specvalue
