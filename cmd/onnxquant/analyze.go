@@ -48,7 +48,7 @@ func (f *analyzeFlags) flagSet() *pflag.FlagSet {
 		"find the smallest model with an error of at most E\n(default 0.1 without --max-size)")
 	fs.StringVar(&f.maxSize, "max-size", "",
 		"find the model with the least error of at most `SIZE` bytes")
-	fs.Var(specvalue.DataPaths{&f.run.Data}, "calib",
+	fs.Var(specvalue.DataPaths{To: &f.run.Data}, "calib",
 		"measure what each format of each weight does to the outputs\nof MODEL, on `DATA` as calibrate --data takes them, or self;\nwithout --max-size nothing is recommended; may be repeated")
 	cli.AlsoData(fs, "calib")
 	defineData(fs, &f.run, sensitivity.DefaultSamples)

@@ -43,7 +43,7 @@ type calibFlags struct {
 }
 
 func (f *calibFlags) define(fs *pflag.FlagSet) {
-	fs.Var(specvalue.DataPaths{&f.paths}, "calib",
+	fs.Var(specvalue.DataPaths{To: &f.paths}, "calib",
 		"find codes by running the model on `DATA`: .npz, .npy, .pb or\n.jsonl files, a folder of them, or self: a language model makes\nits own samples; may be repeated. Algorithms awq and gptq need\nit; --calib without --algorithm means --algorithm best. With\n--activations static or dynamic: find ranges, and what stays\nin float; with --accuracy-level auto: find levels; codes then\nonly with --algorithm gptq or best")
 	cli.AlsoData(fs, "calib")
 	fs.Var(cli.Number[int]{Value: &f.samples, Valid: func(n int) bool { return n >= 1 }, Want: "at least 1"}, "samples", "how many samples of --calib are used (default 128)")

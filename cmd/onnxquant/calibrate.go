@@ -40,7 +40,7 @@ func (f *calibrateFlags) flagSet() *pflag.FlagSet {
 	fs := cli.NewFlagSet()
 	f.bits = 8
 	r := &f.run
-	fs.Var(specvalue.DataPaths{&r.Data}, "data",
+	fs.Var(specvalue.DataPaths{To: &r.Data}, "data",
 		"run MODEL on `DATA`: .npz, .npy, .pb or .jsonl files, a folder\nof them, or self: a language model makes its own samples;\nmay be repeated")
 	fs.StringVarP(&f.out, "out", "o", "", "write the ranges to `FILE`, for --ranges (default: print them)")
 	fs.StringVar(&f.imatrix, "imatrix", "", "write the importance of columns to `FILE`, for --imatrix and\nllama.cpp; without --out no ranges are found")

@@ -77,7 +77,7 @@ func (f *convertFlags) flagSet() *pflag.FlagSet {
 		"fail, without OUT, if a run of OUT in ONNX Runtime takes more\nthan X times the time of a run of IN, such as 1.1; with one\nthread, or with --threads")
 	f.gateFlags.define(fs)
 	defineNoProvenance(fs, &f.noProvenance)
-	fs.Var(specvalue.Preset{&f.preset}, "preset",
+	fs.Var(specvalue.Preset{To: &f.preset}, "preset",
 		"write to the folder OUT, for each model of the folder IN, the\nset of outputs of the preset `NAME`, or of a preset in a file:\n"+cli.OneOf(preset.Names()))
 	fs.BoolVar(&f.link, "link", false,
 		"for folders: link files that are not converted, instead of\ncopying them")

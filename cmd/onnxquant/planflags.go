@@ -27,7 +27,7 @@ type planFlags struct {
 
 func (f *planFlags) define(fs *pflag.FlagSet) {
 	o := &f.opts
-	fs.VarP(specvalue.BitCount{&o.Bits}, "bits", "b",
+	fs.VarP(specvalue.BitCount{To: &o.Bits}, "bits", "b",
 		"bits of a code: 2, 4 or 8 (default 4)")
 	fs.VarP(cli.Number[int]{Value: &o.Block, Valid: func(n int) bool { return n >= 2 || n == spec.PerChannel || n == spec.PerTensor }, Want: "at least 2, or -1 for one scale per channel"}, "block", "g",
 		"block size: weights along the reduction axis that share a\nscale, at least 2; -1: one scale per channel; -2: one for a\nweight, with --activations dynamic and static (default 128;\n32 for 8 bits; fixed for some formats; without --target the\nnext of 64, 32 and 16 that divides the axis, if one does)")

@@ -271,28 +271,7 @@ func (l *Levels) cost(b block) (sum float64) {
 
 // enough returns how many blocks need level 1.
 func (l *Levels) enough(ctx context.Context, order []block) (int, error) {
-	fails, n := 0, 1
-	for ; n < len(order); fails, n = n, min(2*n, len(order)) {
-		if ok, err := l.enoughAt(ctx, order[:n]); ok || err != nil {
-			if err != nil {
-				return 0, err
-			}
-			break
-		}
-	}
-	for n-fails > 1 {
-		middle := (n + fails) / 2
-		ok, err := l.enoughAt(ctx, order[:middle])
-		if err != nil {
-			return 0, err
-		}
-		if ok {
-			n = middle
-		} else {
-			fails = middle
-		}
-	}
-	return n, nil
+	return leastCount(len(order), func(n int) (bool, error) { return l.enoughAt(ctx, order[:n]) })
 }
 
 // enoughAt reports whether level 1 at some blocks holds the limits. If so, it notes the loss.

@@ -248,32 +248,12 @@ func (x *mix) enough(ctx context.Context, order []block, spare func(o *onnxq.Opt
 		}
 		return met, nil
 	}
-	fails, n := 0, 1
-	for n < len(order) {
-		ok, err := holds(n)
-		if err != nil {
-			return nil, err
-		}
-		if ok {
-			break
-		}
-		fails, n = n, min(2*n, len(order))
+	n, err := leastCount(len(order), holds)
+	if err == nil && n == len(order) && n > 0 {
+		_, err = holds(n)
 	}
-	if n == len(order) {
-		if _, err := holds(n); err != nil {
-			return nil, err
-		}
-	}
-	for n-fails > 1 {
-		middle := (n + fails) / 2
-		switch ok, err := holds(middle); {
-		case err != nil:
-			return nil, err
-		case ok:
-			n = middle
-		default:
-			fails = middle
-		}
+	if err != nil {
+		return nil, err
 	}
 	return spared, nil
 }
