@@ -15,6 +15,7 @@ import (
 	"onnxquant/internal/balance"
 	"onnxquant/internal/equalize"
 	"onnxquant/internal/graph"
+	"onnxquant/internal/journal"
 	"onnxquant/internal/run/observe"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/calibrate"
@@ -97,7 +98,7 @@ func (b *balancing) find(ctx context.Context) error {
 	if b.s.data.Progress != nil {
 		progress = func(done, total int) { b.s.data.Progress("balancing channels", done, total) }
 	}
-	all, err := remembered(b.s.journal, "extents of channels", func() ([]observe.Extent, error) {
+	all, err := journal.Remember(b.s.journal, "extents of channels", func() ([]observe.Extent, error) {
 		return data.Engine().Extents(ctx, b.s.path, b.s.model.Graph().Opset, data.Samples(), list, progress)
 	})
 	if err != nil {

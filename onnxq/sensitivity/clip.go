@@ -11,6 +11,7 @@ import (
 
 	"onnxquant/calib"
 	"onnxquant/internal/actpairs"
+	"onnxquant/internal/journal"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/calibrate"
 	"onnxquant/spec"
@@ -101,7 +102,7 @@ func (s *static) clippings(ctx context.Context, groups []*group) (*clips, error)
 		return nil, err
 	}
 	defer remove()
-	found, err := remembered(s.journal, "clipped ranges", func() (map[string][]calibrate.Clipped, error) {
+	found, err := journal.Remember(s.journal, "clipped ranges", func() (map[string][]calibrate.Clipped, error) {
 		return calibrate.Clippings(ctx, path, opts, names)
 	})
 	if err != nil {
@@ -146,7 +147,7 @@ func (c *clips) damageOf(ctx context.Context, methods []int) (float64, error) {
 	if c.tried++; c.s.opts.Progress != nil {
 		c.s.opts.Progress("choosing ranges", min(c.tried, c.mostTrials()), c.mostTrials())
 	}
-	return remembered(c.s.journal, "damage of ranges", func() (float64, error) {
+	return journal.Remember(c.s.journal, "damage of ranges", func() (float64, error) {
 		return c.damage(ctx, x, func(int) bool { return true })
 	})
 }

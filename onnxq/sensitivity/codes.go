@@ -35,7 +35,7 @@ func (s *static) codes(ctx context.Context) error {
 	}
 	o := onnxq.CodesOptions{Algorithm: s.algorithm, Progress: progress}
 	if s.journal != nil {
-		o.Folder, o.Key = s.journal.codesFolder()
+		o.Folder, o.Key = s.journal.CodesFolder()
 	}
 	found, err := p.FindCodes(ctx, data, o)
 	if err != nil || found == nil {

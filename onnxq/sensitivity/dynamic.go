@@ -10,6 +10,7 @@ import (
 	"github.com/dustin/go-humanize/english"
 
 	"onnxquant/internal/discover"
+	"onnxquant/internal/journal"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/onnxq"
@@ -37,7 +38,7 @@ func Dynamic(ctx context.Context, path string, o onnxq.Options, opts calibrate.O
 }
 
 // fitDynamic is Dynamic with a journal.
-func fitDynamic(ctx context.Context, path string, o onnxq.Options, opts calibrate.Options, limits Limits, at state) (*DynamicFit, *journal, error) {
+func fitDynamic(ctx context.Context, path string, o onnxq.Options, opts calibrate.Options, limits Limits, at state) (*DynamicFit, *journal.Journal, error) {
 	f := &DynamicFit{Options: withDynamic(o), Limits: limits}
 	d := &dynamic{fitting{path: path, data: opts, options: &f.Options, limits: limits, state: at, algorithm: o.Algorithm}, f}
 	defer d.close()

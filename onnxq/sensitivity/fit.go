@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	"onnxquant/internal/journal"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/calibrate"
 	"onnxquant/rules"
@@ -16,7 +17,7 @@ type Fit struct {
 	Static  *StaticFit
 	Dynamic *DynamicFit
 
-	journal *journal
+	journal *journal.Journal
 	done    bool
 }
 
@@ -93,5 +94,5 @@ func (f *Fit) Close() error {
 	if f == nil {
 		return nil
 	}
-	return errors.Join(f.Static.Close(), f.journal.close(!f.done))
+	return errors.Join(f.Static.Close(), f.journal.Close(!f.done))
 }

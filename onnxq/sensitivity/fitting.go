@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"onnxquant/internal/journal"
 	"onnxquant/internal/layerfit"
 	"onnxquant/internal/run/synth"
 	"onnxquant/onnxq"
@@ -22,7 +23,7 @@ type fitting struct {
 	limits  Limits
 	apart   int // samples that are held out
 	state   state
-	journal *journal
+	journal *journal.Journal
 
 	algorithm spec.Algorithm // that the user asks for, or ""
 }
@@ -67,7 +68,7 @@ func (s *fitting) keep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.journal, err = openJournal(ctx, s.state.folder, key, s.options.Resume, s.options.Notify)
+	s.journal, err = journal.Open(ctx, s.state.folder, key, journal.Options{Resume: s.options.Resume, Temporary: samplesPrefix, Notify: s.options.Notify})
 	s.options.Resume = false // it is not of the conversion
 	return err
 }
@@ -75,9 +76,9 @@ func (s *fitting) keep(ctx context.Context) error {
 // failed ends a search that an error ended. What was measured is kept, unless the search is finished.
 func (s *fitting) failed(err error) error {
 	if s.journal == nil || errors.Is(err, ErrLimit) {
-		return errors.Join(err, s.journal.close(false))
+		return errors.Join(err, s.journal.Close(false))
 	}
-	return errors.Join(&layerfit.KeptError{Err: err}, s.journal.close(true))
+	return errors.Join(&layerfit.KeptError{Err: err}, s.journal.Close(true))
 }
 
 // float opens the model, folded and with factors if the options say so. The values of the folded model are values of the model at
@@ -114,7 +115,7 @@ func (s *fitting) heldOut(ctx context.Context) (held *Sensitivity, err error) {
 	}
 	held = &Sensitivity{path: s.path, opts: s.data, engine: engine, all: true, journal: s.journal}
 	if s.journal != nil {
-		held.store.parent = s.journal.folder
+		held.store.parent = s.journal.Folder()
 	}
 	m := s.model.Graph().File
 	if held.outputs = all(m.Proto.GetGraph()); len(held.outputs) == 0 {

@@ -8,46 +8,13 @@ import (
 	"path/filepath"
 	"testing"
 
+	"onnxquant/internal/journal"
 	"onnxquant/internal/run/execute"
 	"onnxquant/internal/run/execute/ort"
 	"onnxquant/internal/run/observe"
 	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
 )
-
-// A journal that cannot be opened is none. One that is resumed has no samples of the search that was killed.
-func TestOpenJournal(t *testing.T) {
-	folder := filepath.Join(t.TempDir(), "state")
-	j, err := openJournal(t.Context(), folder, "key", false, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := j.add("entry", nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := j.close(true); err != nil {
-		t.Fatal(err)
-	}
-	left := filepath.Join(folder, samplesPrefix+"1")
-	if err := os.MkdirAll(filepath.Join(left, "more"), 0o777); err != nil {
-		t.Fatal(err)
-	}
-	told := ""
-	j, err = openJournal(t.Context(), folder, "key", true, func(text string) { told = text })
-	if err != nil || len(j.known) != 1 || told != "going on behind 1 measurement of the interrupted run; the float model runs on the samples again" {
-		t.Fatalf("%+v, %v, %q", j, err, told)
-	}
-	if _, err := os.Stat(left); err == nil {
-		t.Error("samples are left")
-	}
-	if err := j.close(true); err != nil {
-		t.Fatal(err)
-	}
-	// The folder cannot be removed by this name, after it is locked.
-	if j, err := openJournal(t.Context(), folder+string(filepath.Separator)+".", "other", false, nil); j != nil || err == nil {
-		t.Errorf("%+v, %v", j, err)
-	}
-}
 
 // fails is a session whose runs fail.
 type fails struct{ err error }
@@ -88,24 +55,33 @@ func TestDefects(t *testing.T) {
 	}
 	for _, c := range []struct {
 		sample *sample
-		kept   int // entries
+		kept   bool // the loss
 		failed bool
 	}{
-		{&sample{}, 2, false}, // it lacks inputs of the model
-		{&sample{folder: filepath.Join(t.TempDir(), "missing")}, 1, true},
+		{&sample{}, true, false}, // it lacks inputs of the model
+		{&sample{folder: filepath.Join(t.TempDir(), "missing")}, false, true},
 	} {
-		j, err := openJournal(t.Context(), filepath.Join(t.TempDir(), "state"), "key", false, nil)
+		folder := filepath.Join(t.TempDir(), "state")
+		j, err := journal.Open(t.Context(), folder, "key", journal.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
+		size := func() int64 {
+			info, err := os.Stat(filepath.Join(folder, "measured"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return info.Size()
+		}
+		before := size()
 		s := &Sensitivity{engine: engine, journal: j, others: samples{list: []*sample{c.sample}}}
 		if _, err := s.lossOfOutput(t.Context(), m, onnxq.Options{}); (err != nil) != c.failed {
 			t.Error(err)
 		}
-		if got := readEntries(j.file); len(got) != c.kept {
-			t.Errorf("%d entries: %+v", len(got), got)
+		if got := size() > before; got != c.kept {
+			t.Errorf("%+v is kept: %v", c.sample, got)
 		}
-		if err := j.close(false); err != nil {
+		if err := j.Close(false); err != nil {
 			t.Error(err)
 		}
 	}

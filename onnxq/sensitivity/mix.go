@@ -12,6 +12,7 @@ import (
 
 	"github.com/dustin/go-humanize/english"
 
+	"onnxquant/internal/journal"
 	"onnxquant/internal/run/execute/ort"
 	"onnxquant/onnxq"
 )
@@ -185,7 +186,7 @@ func (x *mix) order(ctx context.Context, m *measure) ([]block, error) {
 	}
 	var blocks []block
 	add := func(parts []int) error {
-		damage, err := remembered(x.journal, "damage of a block", func() (float64, error) {
+		damage, err := journal.Remember(x.journal, "damage of a block", func() (float64, error) {
 			return m.damage(ctx, some, func(i int) bool { return slices.Contains(parts, i) })
 		})
 		blocks = append(blocks, block{parts, damage})
@@ -260,7 +261,7 @@ func (x *mix) enough(ctx context.Context, order []block, spare func(o *onnxq.Opt
 
 // lossOfOutput converts a model and runs the result as users do. If the result does not run, its damage is infinite.
 func (s *Sensitivity) lossOfOutput(ctx context.Context, m *onnxq.Model, o onnxq.Options) (onnxq.OutputLoss, error) {
-	kept, err := remembered(s.journal, "loss of an output", func() (k keptLoss, err error) {
+	kept, err := journal.Remember(s.journal, "loss of an output", func() (k keptLoss, err error) {
 		err = s.converted(ctx, m, o, func(path string) error {
 			x, err := s.lossOf(ctx, path)
 			d, failed := errors.AsType[defect](err)

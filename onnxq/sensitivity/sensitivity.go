@@ -33,6 +33,7 @@ import (
 
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/graph"
+	"onnxquant/internal/journal"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/onnxpb"
@@ -60,7 +61,7 @@ type Sensitivity struct {
 	all     bool  // the outputs are all of a floating-point type, for loss
 	failed  error // of a model that the runtime could not run
 	states  []synth.Pair
-	journal *journal
+	journal *journal.Journal
 	store   store   // of all samples
 	chain   samples // with states that are carried, see link
 

@@ -9,6 +9,7 @@ import (
 	"onnxquant/calib"
 	"onnxquant/internal/actpairs"
 	"onnxquant/internal/graph"
+	"onnxquant/internal/journal"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/calibrate"
 	"onnxquant/rules"
@@ -41,7 +42,7 @@ func Static(ctx context.Context, path string, o onnxq.Options, opts calibrate.Op
 }
 
 // fitStatic is Static with a journal.
-func fitStatic(ctx context.Context, path string, o onnxq.Options, opts calibrate.Options, limits Limits, at state) (*StaticFit, *journal, error) {
+func fitStatic(ctx context.Context, path string, o onnxq.Options, opts calibrate.Options, limits Limits, at state) (*StaticFit, *journal.Journal, error) {
 	o.Balance, o.FloatActivations, o.WideActivations, o.FloatProducts, o.FloatInner = nil, nil, nil, false, false // of other ranges
 	f := &StaticFit{Options: o, Limits: limits}
 	s := &static{fitting: fitting{path: path, data: opts, options: &f.Options, limits: limits, state: at, algorithm: o.Algorithm}, fit: f}
@@ -81,7 +82,7 @@ func (s *static) ranges(ctx context.Context) error {
 		return err
 	}
 	defer remove()
-	found, err := remembered(s.journal, "ranges", func() (*calibrate.Result, error) { return calibrate.Ranges(ctx, path, opts) })
+	found, err := journal.Remember(s.journal, "ranges", func() (*calibrate.Result, error) { return calibrate.Ranges(ctx, path, opts) })
 	if err != nil {
 		return err
 	}
