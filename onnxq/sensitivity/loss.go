@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"onnxquant/internal/run/distribution"
 	"onnxquant/internal/run/execute"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/verify"
@@ -95,7 +96,7 @@ type difference struct {
 	unlike        bool // some had another size
 	rows, changed int  // rows with another largest element
 	single        bool // some rows have one element
-	distributions verify.Rows
+	distributions distribution.Comparison
 }
 
 func (s *Sensitivity) losses() *losses {
@@ -152,10 +153,10 @@ func (l *losses) loss() (x onnxq.OutputLoss) {
 	}
 	for k := range l.each {
 		least(&x.SQNR, l.each[k].sqnr(), -1)
-		if kl, top1, ok := l.each[k].distributions.Means(); ok {
-			least(&x.KL, kl, 1)
-			least(&x.Drop, 1-top1, 1)
-			fewest(l.each[k].distributions.Len())
+		if r, ok := l.each[k].distributions.Result(); ok {
+			least(&x.KL, r.KL, 1)
+			least(&x.Drop, 1-r.Top1, 1)
+			fewest(r.Rows)
 		}
 	}
 	for k := range l.each {

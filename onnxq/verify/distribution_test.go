@@ -1,11 +1,11 @@
 package verify
 
 import (
-	"encoding/binary"
 	"math"
 	"testing"
 
 	"onnxquant/formats/dtype"
+	"onnxquant/internal/run/distribution"
 	"onnxquant/internal/run/execute"
 )
 
@@ -28,15 +28,15 @@ func TestDistributions(t *testing.T) {
 		top1   float64
 		kl     KLDivergence
 	}{
-		{a: rows(t, "p", 2, .5, .5, .9, .1), b: rows(t, "p", 2, .5, .5, .9, .1), kind: probabilities, top1: 1},
+		{a: rows(t, "p", 2, .5, .5, .9, .1), b: rows(t, "p", 2, .5, .5, .9, .1), kind: distribution.Probabilities, top1: 1},
 		// KL((1/2, 1/2) from (1/4, 3/4)) = log(2/√3)
-		{a: rows(t, "p", 2, .5, .5, .5, .5), b: rows(t, "p", 2, .25, .75, .5, .5), kind: probabilities, top1: .5,
+		{a: rows(t, "p", 2, .5, .5, .5, .5), b: rows(t, "p", 2, .25, .75, .5, .5), kind: distribution.Probabilities, top1: .5,
 			kl: KLDivergence{math.Log(2/math.Sqrt(3)) / 2, 0, math.Log(2 / math.Sqrt(3)), math.Log(2 / math.Sqrt(3)), math.Log(2 / math.Sqrt(3))}},
-		{a: rows(t, "p", 2, half, half), b: rows(t, "p", 2, math.Log(.25), math.Log(.75)), kind: logProbabilities,
+		{a: rows(t, "p", 2, half, half), b: rows(t, "p", 2, math.Log(.25), math.Log(.75)), kind: distribution.LogProbabilities,
 			kl: KLDivergence{math.Log(2 / math.Sqrt(3)), math.Log(2 / math.Sqrt(3)), math.Log(2 / math.Sqrt(3)), math.Log(2 / math.Sqrt(3)), math.Log(2 / math.Sqrt(3))}},
 		// Adding a number to all logits changes nothing.
-		{a: rows(t, "y", 3, 1, 5, 2), b: rows(t, "y", 3, 101, 105, 102), logits: true, kind: logits, top1: 1},
-		{a: rows(t, "the_Logits", 3, 1, 5, 2), b: rows(t, "y", 3, 1, 5, 2), kind: logits, top1: 1},
+		{a: rows(t, "y", 3, 1, 5, 2), b: rows(t, "y", 3, 101, 105, 102), logits: true, kind: distribution.Logits, top1: 1},
+		{a: rows(t, "the_Logits", 3, 1, 5, 2), b: rows(t, "y", 3, 1, 5, 2), kind: distribution.Logits, top1: 1},
 		{a: rows(t, "y", 3, 1, 5, 2), b: rows(t, "y", 3, 1, 5, 2)},
 		{a: rows(t, "logits", 1, 1, 5, 2), b: rows(t, "logits", 1, 1, 5, 2)},
 		{a: rows(t, "logits", 2, 1, math.NaN()), b: rows(t, "logits", 2, 1, 2)},
@@ -77,10 +77,10 @@ func TestPoor(t *testing.T) {
 		{Output{SQNR: 28, Varying: 5, Rows: 100}, true, true},   // they differ enough
 		{Output{SQNR: 20, Varying: 8, Rows: 100, State: true}, false, false},
 		{Output{SQNR: 10, Varying: 5, Rows: 100, State: true}, true, true},
-		{Output{SQNR: 15, Varying: 5, Rows: 100, Distribution: chance(logits, 1)}, true, true},
-		{Output{SQNR: 15, Varying: 5, Rows: 100, Distribution: chance(probabilities, 1)}, false, true},
-		{Output{SQNR: 15, Varying: 2, Rows: 100, Distribution: chance(yesOrNo, 1)}, true, true},
-		{Output{SQNR: 15, Varying: 2, Rows: 100, Distribution: chance(yesOrNo, 0.001)}, false, false}, // always the same answer
+		{Output{SQNR: 15, Varying: 5, Rows: 100, Distribution: chance(distribution.Logits, 1)}, true, true},
+		{Output{SQNR: 15, Varying: 5, Rows: 100, Distribution: chance(distribution.Probabilities, 1)}, false, true},
+		{Output{SQNR: 15, Varying: 2, Rows: 100, Distribution: chance(distribution.YesOrNo, 1)}, true, true},
+		{Output{SQNR: 15, Varying: 2, Rows: 100, Distribution: chance(distribution.YesOrNo, 0.001)}, false, false}, // always the same answer
 	} {
 		o := test.o
 		for _, inputs := range [][]string{nil, {"data.npz"}} {
@@ -113,43 +113,5 @@ func TestVarying(t *testing.T) {
 	}
 	if got := varyingSQNR(a, a, 0); got != 999 {
 		t.Errorf("exact: %.2f dB", got)
-	}
-}
-
-// Rows find the means that all runs together have, whatever kind of distribution the output is.
-func TestRows(t *testing.T) {
-	floats := func(name string, dims []int64, x ...float32) *execute.Tensor {
-		out := &execute.Tensor{Name: name, DType: dtype.Float32, Dims: dims}
-		for _, v := range x {
-			out.Data = binary.LittleEndian.AppendUint32(out.Data, math.Float32bits(v))
-		}
-		return out
-	}
-	two, one := []int64{1, 2}, []int64{2}
-	for _, c := range []struct {
-		name string
-		a, b [][]float32
-		dims []int64
-	}{
-		{"p", [][]float32{{0.25, 0.75}, {0.5, 0.5}}, [][]float32{{0.75, 0.25}, {0.4, 0.6}}, two},
-		{"p", [][]float32{{0.25, 0.75}, {0.5, 0.25}}, [][]float32{{0.75, 0.25}, {0.4, 0.6}}, two},
-		{"p", [][]float32{{0.25, 0.75}, {5, 7}}, [][]float32{{0.75, 0.25}, {0.4, 0.6}}, two},
-		{"logits", [][]float32{{0.25, 0.75}, {5, 7}}, [][]float32{{0.75, 0.25}, {4, 6}}, two},
-		{"log", [][]float32{{-0.6931, -0.6931}}, [][]float32{{-0.5, -1}}, two},
-		{"yes", [][]float32{{0.1, 0.9}, {0.3, 0.2}}, [][]float32{{0.2, 0.8}, {0.6, 0.1}}, one},
-		{"p", [][]float32{{0.25, 0.75}}, [][]float32{{float32(math.NaN()), 0.25}}, two},
-	} {
-		var a, b [][]*execute.Tensor
-		var r Rows
-		for i := range c.a {
-			x, y := floats(c.name, c.dims, c.a[i]...), floats(c.name, c.dims, c.b[i]...)
-			a, b = append(a, []*execute.Tensor{x}), append(b, []*execute.Tensor{y})
-			r.Add(x, y)
-		}
-		d := compareDistributions(a, b, 0, false)
-		kl, top1, ok := r.Means()
-		if ok != (d != nil) || ok && (kl != d.KLDivergence.Mean || top1 != d.Top1) {
-			t.Errorf("%s %v: %g, %g, %v, want %+v", c.name, c.a, kl, top1, ok, d)
-		}
 	}
 }

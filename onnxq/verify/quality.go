@@ -6,6 +6,7 @@ import (
 
 	"github.com/dustin/go-humanize/english"
 
+	"onnxquant/internal/run/distribution"
 	"onnxquant/internal/run/execute"
 	"onnxquant/onnxq"
 )
@@ -56,7 +57,7 @@ func (v *verifier) poor(o *Output) string {
 	}
 	if d := o.Distribution; d != nil {
 		least = LeastVaryingChance
-		if d.Kind != logits && len(v.opts.Inputs) == 0 {
+		if d.Kind != distribution.Logits && len(v.opts.Inputs) == 0 {
 			least = LeastVaryingMade
 		}
 		text = fmt.Sprintf("only %.3g %% of %s have the same class as in the float model, and the KL divergence is %.3g on average",
