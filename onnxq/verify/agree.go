@@ -10,6 +10,7 @@ import (
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/run/execute"
+	"onnxquant/internal/run/execute/evaluate"
 	"onnxquant/internal/run/observe"
 	"onnxquant/onnxq/compare"
 )
@@ -115,7 +116,7 @@ func (v *verifier) disagree(ctx context.Context, used trial, model, path string,
 	if err != nil {
 		return false
 	}
-	d := &Disagreement{Model: model, Runs: [2]string{observe.Go, r.Name()}, SQNR: agreed}
+	d := &Disagreement{Model: model, Runs: [2]string{evaluate.Go.Name(), r.Name()}, SQNR: agreed}
 	for _, o := range list {
 		least := agreed
 		if strings.HasSuffix(o.DType, "FLOAT16") {

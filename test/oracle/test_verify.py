@@ -300,6 +300,22 @@ def test_onnx_runtimes_quantizer(form, symmetric, tmp_path):
             assert samples["outputs"][0][key] == pytest.approx(value, rel=1e-4), key
 
 
+# Rounding is all that this model computes, so engines disagree. Then the verdict is no better than poor, though OUT has IN's weights.
+def test_engines_that_disagree(tmp_path):
+    rng, path, out = np.random.default_rng(0), tmp_path / "in.onnx", tmp_path / "out.onnx"
+    order, w = rng.permutation(512), rng.integers(-126, 127, (512, 16)).astype(np.float32)
+    w[0] = 127
+    save(path, [helper.make_node("MatMul", ["x", "w"], ["a"], "first"), helper.make_node("Gather", ["x", "order"], ["p"], "other_order", axis=1),
+                helper.make_node("MatMul", ["p", "v"], ["b"], "second"), helper.make_node("Sub", ["a", "b"], ["y"], "difference")],
+         [("x", TensorProto.FLOAT, ["n", 512])], [("y", TensorProto.FLOAT, ["n", 16])],
+         [numpy_helper.from_array(w, "w"), numpy_helper.from_array(w[order], "v"), numpy_helper.from_array(order.astype(np.int64), "order")])
+    assert onnxquant("--bits", "8", "--block", "-1", path, out).status == 0
+    report = verify("--ort-lib", library(), path, out, binary=with_runtime())
+    found = report["execution"]["disagreement"]
+    assert report["verdict"] == "poor" and report["execution"]["outputs"][0]["sqnr_db"] == 999
+    assert found["model"] == "IN" and found["node"] == "difference" and found["engines"][0] == "pure Go" and found["sqnr_db"] < 40
+
+
 # ONNX Runtime runs OUT itself, too: kernels that round activations to 8 bits have a larger error than the weights.
 def test_out_itself(tmp_path):
     path, out = tmp_path / "in.onnx", tmp_path / "out.onnx"
