@@ -71,7 +71,7 @@ func (p *Plan) inFloat() (*Plan, error) {
 func (p *Plan) balance() (groups []balance.Group, layers []layer) {
 	calibrated := map[string]layer{} // by path of the weight
 	for _, l := range p.layers() {
-		if len(l.Products) == 1 {
+		if len(l.Products) == 1 && l.Parts() == 1 {
 			calibrated[l.value.Path] = l
 		}
 	}

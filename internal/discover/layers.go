@@ -85,12 +85,19 @@ func (d *Decision) layersOf(c Choice, x, observed *graph.Graph) (all []Layer, wh
 // ProductsOf returns the products of a weight with static codes; none if some cannot be observed.
 func (d *Decision) ProductsOf(x *graph.Graph) []Layer {
 	all, _ := d.layersOf(*d.Choice, x, x)
-	return slices.DeleteFunc(all, func(l Layer) bool { return IsMoE(l.Node) }) // no codes multiply in a MoE
+	return slices.DeleteFunc(all, func(l Layer) bool {
+		_, routed := l.Operation.(operands.Routed)
+		return routed
+	})
 }
 
 // product returns the layer of a MatMul or Gemm.
 func product(c Choice, x *graph.Graph, l reach.Leaf) (Layer, string) {
 	out := x.Made(l.Node)
+	if len(c.Operand.View) == 3 && l.Node.GetOpType() == "MatMul" && l.Input == 1 && c.Operand.Axis == 1 && c.Operand.View[0] <= mostExperts {
+		s := operands.Stack{N: int(c.Operand.View[0]), Width: int(c.Operand.View[1])}
+		return Layer{Operation: s, Input: x.Source(l.Node, 0)}, ""
+	}
 	switch {
 	case len(c.Operand.View) != 2:
 		return Layer{}, "calibration is for matrices"

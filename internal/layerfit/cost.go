@@ -223,7 +223,7 @@ func (c *calibration) sums(in *inputs, m *Measured) (products float64) {
 func (c *calibration) routedSums(in *inputs, r operands.Routed, m *Measured) (products float64) {
 	k := float64(c.layers[in.layers[0]].Weight.K)
 	for _, p := range c.layers[in.layers[0]].Products {
-		rows := float64(operands.Value{Dims: m.Shapes[p.Second]}.Len()) * r.Share() // the router has a number for each part
+		rows := r.All(operands.Value{Dims: m.Shapes[p.Input]}, operands.Value{Dims: m.Shapes[p.Second]})
 		products += rows * (k*(k/2/sumsShare+perInput*float64(c.workers)) + float64(r.Kept())/4/sumsShare)
 	}
 	return products

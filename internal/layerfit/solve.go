@@ -84,8 +84,16 @@ func (s sums) comparable() bool {
 // mse finds the codes of mse.
 func (c *calibration) mse(ctx context.Context, l Layer, to *quantize.Found) error {
 	s := &solver{c: c, m: &moments{k: int(l.Weight.K)}}
-	_, err := s.panels(ctx, l.Weight, 0, newTarget(0, l.columns()*l.Parts(), false), to)
-	return err
+	columns, parts := l.columns()*l.Parts(), 1
+	if l.Weight.Inner > 1 { // columns that are taken at once are of one matrix
+		columns, parts = l.columns(), l.Parts()
+	}
+	for part := range parts {
+		if _, err := s.panels(ctx, l.Weight, part, newTarget(0, columns, false), to); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // panels finds the codes of a part of the columns of a weight, one panel at a time. Without a Hessian

@@ -2,6 +2,7 @@ package operands
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"onnxquant/internal/experts"
@@ -15,8 +16,8 @@ type Routed interface {
 	Begin() Routes
 	// Kept is how many bytes Routes keeps for a part at most.
 	Kept() int64
-	// Share is the part of all rows that a part gets on average.
-	Share() float64
+	// All is how many rows the parts get together.
+	All(input, second Value) float64
 }
 
 // Routes finds the rows of one sample after another.
@@ -49,6 +50,8 @@ type Affine struct {
 	Read func(expert int) (matrix, bias []float32, err error) // bias may be nil
 }
 
+var errRouted = errors.New("each part has rows of its own")
+
 // GoString tells products apart. It is the same in every process.
 func (e Experts) GoString() string {
 	s := fmt.Sprintf("operands.Experts{%d, %d, %d}", e.N, e.Top, e.Width)
@@ -63,7 +66,7 @@ func (e Experts) Parts() int { return e.N }
 
 // Rows is not called: see Begin.
 func (e Experts) Rows(Value, Value, int) (Rows, error) {
-	return nil, fmt.Errorf("each expert has rows of its own")
+	return nil, errRouted
 }
 
 // Kept is the size of fc1 and fc3 of an expert, if they are needed.
@@ -78,8 +81,10 @@ func (e Experts) Kept() (bytes int64) {
 	return bytes
 }
 
-// Share implements Routed.
-func (e Experts) Share() float64 { return float64(e.Top) / float64(e.N) }
+// All implements Routed. The router has a number for each row and expert.
+func (e Experts) All(_, router Value) float64 {
+	return float64(router.Len()) / float64(e.N) * float64(e.Top)
+}
 
 // Begin implements Routed.
 func (e Experts) Begin() Routes { return &routes{Experts: e, read: map[int][2]affine{}} }

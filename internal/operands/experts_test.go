@@ -37,8 +37,8 @@ func TestExperts(t *testing.T) {
 	if rows, _, err := r.Of(t.Context(), 1, 1); err != nil || !slices.Equal(rows, []float32{7 * 31, 8 * 40}) {
 		t.Errorf("%v, %v", rows, err)
 	}
-	if e.Kept() != 2*4*2*3 || e.Share() != 0.5 || e.GoString() != `operands.Experts{2, 1, 2} of "n"` {
-		t.Errorf("%d bytes, share %v, %s", e.Kept(), e.Share(), e.GoString())
+	if e.Kept() != 2*4*2*3 || e.All(input, router) != 3 || e.GoString() != `operands.Experts{2, 1, 2} of "n"` {
+		t.Errorf("%d bytes, %v rows, %s", e.Kept(), e.All(input, router), e.GoString())
 	}
 	if err := r.Take(input, Value{Data: make([]float32, 5)}); err == nil {
 		t.Error("a router of another size")

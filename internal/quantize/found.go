@@ -64,7 +64,7 @@ func (w *Weight) ReadColumns(raw *[]byte, x []float32, first, n int64) error {
 	size := w.DType.Bits() / 8
 	if w.Inner > 1 || w.Outer == 1 {
 		bytes := buffer.Grow(raw, w.K*n*size)
-		err := w.Source.ReadRows(bytes, first*size, w.K, n*size, w.Inner*size)
+		err := w.Source.ReadRows(bytes, w.columnAt(first, w.K)*size, w.K, n*size, w.Inner*size)
 		w.DType.Decode(x, bytes)
 		return err
 	}
@@ -76,6 +76,12 @@ func (w *Weight) ReadColumns(raw *[]byte, x []float32, first, n int64) error {
 	w.DType.Decode(rows, bytes)
 	packing.Transpose(x, rows, int(n), int(w.K))
 	return nil
+}
+
+// columnAt is where a column begins in an array [Outer, rows, Inner]; in one of matrices with one column, rows follow
+// each other. Columns that are read or written at once must be of one matrix.
+func (w *Weight) columnAt(column, rows int64) int64 {
+	return column/w.Inner*w.Inner*rows + column%w.Inner
 }
 
 // WriteColumns stores codes, scales and zero points of columns of a matrix. They are laid out like
@@ -107,7 +113,8 @@ func asBytes(x []float32) []byte {
 
 // writeRows stores columns of a matrix: rows of n units, each of size bytes.
 func (w *Weight) writeRows(to io.WriterAt, first, n int64, data []byte, size int64) error {
-	rows, width, at := int64(len(data))/(n*size), n*size, first*size
+	rows, width := int64(len(data))/(n*size), n*size
+	at := w.columnAt(first, rows) * size
 	if w.Inner == 1 && w.Outer > 1 {
 		transposed := make([]byte, len(data))
 		transposeUnits(transposed, data, int(rows), int(n), int(size))

@@ -191,3 +191,38 @@ func TestResumeExperts(t *testing.T) {
 		t.Errorf("other bytes, or %v", err)
 	}
 }
+
+// Matrices that one MatMul multiplies, such as those of experts, are calibrated apart. Rows of zeros do not count.
+func TestStack(t *testing.T) {
+	folder := t.TempDir()
+	in, samples := filepath.Join(folder, "in.onnx"), filepath.Join(folder, "x.npy")
+	model := modeltest.Model(modeltest.Tensors{random("w", .2, testExperts, testHidden, testInner), modeltest.Integers("s", -1, testExperts, 1, testHidden), random("on", 0, testExperts, 1, 1)}, modeltest.Nodes{
+		modeltest.Node("Reshape", "q", "x s"), modeltest.Node("Mul", "p", "q on"), modeltest.Node("MatMul", "y", "p w"),
+	})
+	g := model.Proto.Graph
+	dtype.Float32.Encode(g.Initializer[2].RawData, []float32{1, 1, 0, 1}) // the third expert gets nothing
+	g.Input = g.Input[:1]
+	if err := errors.Join(model.Write(in), modeltest.WriteSamples(samples, 160, testExperts*testHidden)); err != nil {
+		t.Fatal(err)
+	}
+	var outs [2][]byte
+	for i, memory := range []int64{64 << 20, 48 << 10} {
+		out := filepath.Join(folder, "out.onnx")
+		r, err := onnxq.Convert(t.Context(), in, out, onnxq.Options{
+			Block: 32, MinElements: 1, Algorithm: spec.GPTQ, Calibration: opened(t, in, samples), Memory: memory,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := r.Calibration
+		if c == nil || c.Layers != 1 || c.Error >= .7*c.MSE || c.Output >= .7*c.OutputMSE || len(c.Experts) != 1 || !slices.Equal(c.Experts[0].Few, []int{2}) {
+			t.Fatalf("%+v", c)
+		}
+		if outs[i], err = os.ReadFile(out); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !bytes.Equal(outs[0], outs[1]) {
+		t.Error("other bytes with little memory")
+	}
+}

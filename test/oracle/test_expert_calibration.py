@@ -112,6 +112,30 @@ def test_data_help_experts(kind, zero, tmp_path):
     assert onnxquant("verify", source, tmp_path / "gptq.onnx").status == 0
 
 
+@pytest.mark.long
+def test_data_help_stacks(tmp_path):
+    """Matrices of experts that one MatMul multiplies."""
+    source, data, held = tmp_path / "in.onnx", tmp_path / "x.npy", correlated(512, 2)
+    w = (np.random.default_rng(0).normal(size=(4, HIDDEN, INNER)) / HIDDEN ** .5).astype(np.float32)
+    info = helper.make_tensor_value_info
+    shape = np.array([4, -1, HIDDEN])
+    nodes = [helper.make_node("Reshape", ["x", "shape"], ["p"]), helper.make_node("MatMul", ["p", "w"], ["y"])]
+    graph = helper.make_graph(nodes, "g", [info("x", TensorProto.FLOAT, ["n", 4 * HIDDEN])], [info("y", TensorProto.FLOAT, None)],
+                              [numpy_helper.from_array(w, "w"), numpy_helper.from_array(shape, "shape")])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), source)
+    np.save(data, correlated(1024, 1).reshape(256, -1))
+    held = held.reshape(128, -1)
+    errors = {}
+    for algorithm in ("rtn", "mse", "gptq", "best"):
+        out = tmp_path / f"{algorithm}.onnx"
+        by_data = ["--calib", data, "--samples", "256"] if algorithm in ("gptq", "best") else []
+        r = onnxquant("--bits", "4", "--block", "32", "--algorithm", algorithm, *by_data, source, out, timeout=300)
+        assert r.status == 0, r.stderr
+        errors[algorithm] = relative(run(out, {"x": held}), run(source, {"x": held}))
+    print(errors)
+    assert errors["gptq"] < .7 * errors["rtn"] and errors["best"] < 1.02 * errors["gptq"], errors
+
+
 def test_rows_of_experts(tmp_path):
     """One short calibration, in the default test run."""
     source, data, out = tmp_path / "in.onnx", tmp_path / "x.npy", tmp_path / "out.onnx"
