@@ -261,7 +261,7 @@ func (c *calibration) solving(k int64) int64 {
 func (c *calibration) passes(w *quantize.Weight) float64 {
 	switch {
 	case c.Algorithm == spec.Best:
-		return secondorder.RefinePasses + 1.5 // with rounding as in gptq, and shift
+		return secondorder.RefinePasses(int(w.K), w.SecondOrder(w.Codec)) + 1.5 // with rounding as in gptq, and shift
 	case c.Algorithm == spec.AWQ:
 		return secondorder.ClipPasses(w.SecondOrder(w.Codec), int(w.K))
 	}

@@ -64,15 +64,7 @@ func dot(a, b []float32) (sum float64) {
 // DivideRight replaces b by the X with X·Lᵀ = b, for a lower triangle L.
 func DivideRight(ctx context.Context, workers int, b, l Matrix) error {
 	if l.Rows <= leaf {
-		return work.Each(ctx, workers, up(b.Rows, leaf)/leaf, func(_ context.Context, _ *struct{}, part int) error {
-			for i := part * leaf; i < min((part+1)*leaf, b.Rows); i++ {
-				row := b.row(i)
-				for j := range row {
-					row[j] = float32((float64(row[j]) - dot(row[:j], l.row(j))) / float64(l.row(j)[j]))
-				}
-			}
-			return nil
-		})
+		return divideLeaf(ctx, workers, b, l, (*fewRows).right)
 	}
 	n, m := half(l.Rows), l.Rows-half(l.Rows)
 	left, right := b.Part(0, 0, b.Rows, n), b.Part(0, n, b.Rows, m)
@@ -88,19 +80,7 @@ func DivideRight(ctx context.Context, workers int, b, l Matrix) error {
 // DivideRightTransposed replaces b by the X with X·L = b, for a lower triangle L.
 func DivideRightTransposed(ctx context.Context, workers int, b, l Matrix) error {
 	if l.Rows <= leaf {
-		return work.Each(ctx, workers, up(b.Rows, leaf)/leaf, func(_ context.Context, _ *struct{}, part int) error {
-			for i := part * leaf; i < min((part+1)*leaf, b.Rows); i++ {
-				row := b.row(i)
-				for j := len(row) - 1; j >= 0; j-- {
-					sum := float64(row[j])
-					for k := j + 1; k < len(row); k++ {
-						sum -= float64(float64(row[k]) * float64(l.Data[k*l.Row+j]))
-					}
-					row[j] = float32(sum / float64(l.row(j)[j]))
-				}
-			}
-			return nil
-		})
+		return divideLeaf(ctx, workers, b, l, (*fewRows).rightTransposed)
 	}
 	n, m := half(l.Rows), l.Rows-half(l.Rows)
 	left, right := b.Part(0, 0, b.Rows, n), b.Part(0, n, b.Rows, m)
@@ -111,4 +91,65 @@ func DivideRightTransposed(ctx context.Context, workers int, b, l Matrix) error 
 		return err
 	}
 	return DivideRightTransposed(ctx, workers, left, l.Part(0, 0, n, n))
+}
+
+// fewRows are elements of four rows, side by side: sums of one row would wait for each other.
+type fewRows [leaf][4]float64
+
+// divideLeaf divides the rows of b by a leaf of L, four at a time.
+func divideLeaf(ctx context.Context, workers int, b, l Matrix, divide func(x *fewRows, l Matrix)) error {
+	return work.Each(ctx, workers, up(b.Rows, leaf)/leaf, func(_ context.Context, x *fewRows, part int) error {
+		for i := part * leaf; i < min((part+1)*leaf, b.Rows); i += 4 {
+			rows := min(4, b.Rows-i)
+			for r := range rows {
+				for j, v := range b.row(i + r) {
+					x[j][r] = float64(v)
+				}
+			}
+			divide(x, l)
+			for r := range rows {
+				row := b.row(i + r)
+				for j := range row {
+					row[j] = float32(x[j][r])
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// right replaces rows x by those with x·Lᵀ.
+func (x *fewRows) right(l Matrix) {
+	for j := range l.Rows {
+		row := l.row(j)
+		var a, b, c, d float64
+		for k, v := range row[:j] {
+			v := float64(v)
+			a += float64(x[k][0] * v)
+			b += float64(x[k][1] * v)
+			c += float64(x[k][2] * v)
+			d += float64(x[k][3] * v)
+		}
+		x.set(j, float64(row[j]), x[j][0]-a, x[j][1]-b, x[j][2]-c, x[j][3]-d)
+	}
+}
+
+// rightTransposed replaces rows x by those with x·L.
+func (x *fewRows) rightTransposed(l Matrix) {
+	for j := l.Rows - 1; j >= 0; j-- {
+		a, b, c, d := x[j][0], x[j][1], x[j][2], x[j][3]
+		for k := j + 1; k < l.Rows; k++ {
+			v := float64(l.Data[k*l.Row+j])
+			a -= float64(x[k][0] * v)
+			b -= float64(x[k][1] * v)
+			c -= float64(x[k][2] * v)
+			d -= float64(x[k][3] * v)
+		}
+		x.set(j, float64(l.row(j)[j]), a, b, c, d)
+	}
+}
+
+// set sets elements j to float32 quotients.
+func (x *fewRows) set(j int, by, a, b, c, d float64) {
+	x[j] = [4]float64{float64(float32(a / by)), float64(float32(b / by)), float64(float32(c / by)), float64(float32(d / by))}
 }

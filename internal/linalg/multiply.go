@@ -118,6 +118,10 @@ func pack(dst []float32, m Matrix, n int, factor float32) {
 			packWide(groups, m.Data[j:], m.Row, factor)
 		case m.Column == 1 && columns == kernels.TileRows && n == kernels.TileRows:
 			packNarrow(groups, m.Data[j:], m.Row, factor)
+		case m.Row == 1 && columns == n && n == kernels.TileRows:
+			packRows(groups, m.Data[j*m.Column:], m.Column, factor)
+		case m.Row == 1 && columns == n && n == kernels.TileColumns:
+			packRowsWide(groups, m.Data[j*m.Column:], m.Column, factor)
 		default:
 			for k := range columns {
 				at := (j + k) * m.Column
@@ -155,6 +159,30 @@ func packNarrow(dst, x []float32, stride int, factor float32) {
 			}
 		}
 		dst = dst[kernels.TileRows:]
+	}
+}
+
+// packRows packs TileRows rows that are stride apart.
+func packRows(dst, x []float32, stride int, factor float32) {
+	n := len(dst) / kernels.TileRows
+	a, b, c := x[:n], x[stride:][:n], x[2*stride:][:n]
+	d, e, f := x[3*stride:][:n], x[4*stride:][:n], x[5*stride:][:n]
+	for i, v := range a {
+		*(*[kernels.TileRows]float32)(dst) = [kernels.TileRows]float32{
+			v * factor, b[i] * factor, c[i] * factor, d[i] * factor, e[i] * factor, f[i] * factor,
+		}
+		dst = dst[kernels.TileRows:]
+	}
+}
+
+// packRowsWide packs TileColumns rows that are stride apart, four at a time.
+func packRowsWide(dst, x []float32, stride int, factor float32) {
+	n := len(dst) / kernels.TileColumns
+	for k := 0; k < kernels.TileColumns; k += 4 {
+		a, b, c, d := x[k*stride:][:n], x[(k+1)*stride:][:n], x[(k+2)*stride:][:n], x[(k+3)*stride:][:n]
+		for i, v := range a {
+			*(*[4]float32)(dst[i*kernels.TileColumns+k:]) = [4]float32{v * factor, b[i] * factor, c[i] * factor, d[i] * factor}
+		}
 	}
 }
 

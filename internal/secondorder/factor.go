@@ -22,8 +22,9 @@ var ErrHessian = errors.New("the inputs of the layer are zero, NaN or infinite")
 // Factor is a damped Hessian H, its rows and columns in the order of the diagonal, as L·Lᵀ. The
 // order begins with the least.
 type Factor struct {
-	order []int32 // of the elements
-	l     linalg.Matrix
+	order    []int32 // of the elements
+	l        linalg.Matrix
+	diagonal []float32 // of the damped Hessian, in that order
 }
 
 // NewFactor replaces h, the lower triangle of a symmetric matrix of k rows, by its factor.
@@ -34,7 +35,7 @@ func NewFactor(ctx context.Context, workers int, h []float32, k int) (*Factor, e
 	order := orderOf(diagonalOf(h, k))
 	permute(h, order)
 	Damp(h, k, Damping)
-	f := &Factor{order, linalg.Of(h, k, k)}
+	f := &Factor{order, linalg.Of(h, k, k), diagonalOf(h, k)}
 	return f, linalg.Cholesky(ctx, workers, f.l)
 }
 
@@ -76,7 +77,7 @@ func Split(ctx context.Context, workers int, h []float32, k int, more float32) (
 	for i := range diagonal {
 		diagonal[i] += more
 	}
-	f := &Factor{order, linalg.Of(h, k, k)}
+	f := &Factor{order, linalg.Of(h, k, k), diagonalOf(h, k)}
 	return all, f, linalg.Cholesky(ctx, workers, f.l)
 }
 

@@ -19,7 +19,8 @@ import (
 var layerK = flag.Int("layer.k", 1024, "elements of a column in BenchmarkLayer")
 
 // BenchmarkLayer measures the processor time of what finds the codes of a layer: 512 rows of inputs, the factor, and 128
-// columns by each algorithm. docs/calibration.md adds these up to models.
+// columns by each algorithm. It adds these up to a layer of as many columns and 16,384 rows; docs/calibration.md adds them
+// up to models.
 func BenchmarkLayer(b *testing.B) {
 	const rows, n = 512, 128
 	k, f := *layerK, Format{Codec: int4.Codec{Bits: 4, Signed: true}, Block: 32}
@@ -40,10 +41,12 @@ func BenchmarkLayer(b *testing.B) {
 	var factor *Factor
 	var m linalg.Multiplier
 	line := fmt.Sprintf("K %d", k)
+	took := map[string]float64{}
 	step := func(what string, do func()) {
 		start := spent()
 		do()
-		line += fmt.Sprintf(", %s %.3f s", what, (spent() - start).Seconds())
+		took[what] = (spent() - start).Seconds()
+		line += fmt.Sprintf(", %s %.3f s", what, took[what])
 	}
 	for b.Loop() {
 		clear(h)
@@ -52,6 +55,9 @@ func BenchmarkLayer(b *testing.B) {
 		})
 		step("sum for the targets of 128 columns", func() {
 			m.Add(linalg.Of(make([]float32, k*n), k, n), 1, x.T(), y)
+		})
+		step("outputs of 512 rows", func() {
+			m.Add(linalg.Of(make([]float32, rows*n), rows, n), 1, x, linalg.Of(c.Weights, k, n))
 		})
 		step("factor", func() {
 			var err error
@@ -73,6 +79,11 @@ func BenchmarkLayer(b *testing.B) {
 		step("Find", func() { new(Search).Find(factor, start, h, f, 4) })
 		line += fmt.Sprintf(", error of Refine %.4f of Find's", refined/start.sum(h))
 	}
+	const times = 16384 / rows
+	panels, held := float64(k)/n, took["outputs of 512 rows"]
+	gptq := times*took["sum of 512 rows"] + took["factor"] + panels*(took["mse"]+took["gptq"]+3*held)
+	best := gptq + panels*(times*took["sum for the targets of 128 columns"]+took["shift"]+took["grid"]+took["Refine"]+held)
+	line += fmt.Sprintf("; a layer of %d columns: gptq %.1f s, best %.1f s, %.1f times", k, gptq, best, best/gptq)
 	b.Log(line)
 }
 

@@ -22,11 +22,11 @@ type change struct {
 	move        float32
 }
 
-// Improve changes the codes and scales of columns: codes, until none has a better value or for a few passes, then
-// scales, then codes again, and the same once more. h is the Hessian. No step makes the error larger, except by rounding
-// of the sums. Afterwards errors has the errors.
-func (r *Refinement) Improve(c *Columns, h linalg.Symmetric, format Format) {
-	r.begin(c, h, format)
+// Improve changes the codes and scales of columns, of which f has just rounded the codes: codes, until none has a better
+// value or for a few passes, then scales, then codes again, and the same once more. h is the Hessian. No step makes the
+// error larger, except by rounding of the sums. Afterwards errors has the errors.
+func (r *Refinement) Improve(f *Factor, rounded *Rounder, c *Columns, h linalg.Symmetric, format Format) {
+	r.begin(f, rounded, c, h, format)
 	r.settle(c, h, format)
 	for range scalings {
 		if format.Fixed || !r.moveScales(c, h, format) {
@@ -38,20 +38,14 @@ func (r *Refinement) Improve(c *Columns, h linalg.Symmetric, format Format) {
 }
 
 // begin finds the slope.
-func (r *Refinement) begin(c *Columns, h linalg.Symmetric, format Format) {
+func (r *Refinement) begin(f *Factor, rounded *Rounder, c *Columns, h linalg.Symmetric, format Format) {
 	k, n := c.K, c.N
-	codes, errs := buffer.Grow(&r.descent.codes, int64(k*n)), buffer.Grow(&r.descent.moves, int64(k*n))
+	codes := buffer.Grow(&r.descent.codes, int64(k*n))
 	for i := range k {
-		scales, zeros := c.Scales[i/format.Block*n:], c.Zeros[i/format.Block*n:]
-		row, by := codes[i*n:][:n], errs[i*n:][:n]
-		format.multiples(row, c.Codes[i*n:][:n], zeros)
-		format.decode(by, row, scales)
-		for j, w := range c.Weights[i*n:][:n] {
-			by[j] -= w
-		}
+		format.multiples(codes[i*n:][:n], c.Codes[i*n:][:n], c.Zeros[i/format.Block*n:])
 	}
-	clear(buffer.Grow(&r.descent.slope, int64(k*n)))
-	r.multiply.AddRight(linalg.Of(r.descent.slope, n, k), c.matrix(errs).T(), h, 0, 0)
+	product, slope := buffer.Grow(&r.descent.moves, int64(k*n)), buffer.Grow(&r.descent.slope, int64(k*n))
+	f.slope(rounded, c, slope, codes, product, h.Diagonal, format)
 }
 
 // end stores the codes, and finds the errors.

@@ -14,17 +14,34 @@ type Search struct {
 	errors  []float64 // eᵀHe of the best codes of each column
 }
 
-// A round is Factor.Round with the scales of the round before, and descent. Errors stop falling after about four passes,
-// and after about four rounds.
+// A round is Factor.Round with the scales of the round before, and descent. Errors stop falling after about four passes.
 const (
 	passes   = 4
-	rounds   = 4 // of Refine
 	scalings = 2 // in a round of Refine
 )
 
-// RefinePasses is how often Refine multiplies the Hessian by all columns: half a time for rounding, once for the slope,
-// and once for scales each time. As many rounds of Find multiply it 38 times.
-const RefinePasses = rounds * (1.5 + scalings)
+// roundsOf is how many rounds Refine makes. Another round may find better codes by chance. The longer a column, the less
+// its codes differ by chance.
+func roundsOf(k int, format Format) int {
+	switch {
+	case format.Fixed:
+		return 1 // another would find the same codes
+	case k <= 1024:
+		return 4
+	case k <= 2048:
+		return 3
+	}
+	return 2
+}
+
+// RefinePasses is how often Refine multiplies the Hessian by columns of K elements: half a time for rounding, half a time
+// for the slope, and once for scales each time.
+func RefinePasses(k int, format Format) float64 {
+	if format.Fixed {
+		return 1
+	}
+	return float64(roundsOf(k, format) * (1 + scalings))
+}
 
 // Find sets codes and scales of columns, whose zero points and first scales are known. Descent fits
 // scales to codes; rounding finds other codes for these scales. A few rounds of both reach codes that
@@ -40,9 +57,9 @@ func (s *Search) Find(f *Factor, c *Columns, h []float32, format Format, rounds 
 
 // Refine is Find in less time, with Refinement in place of Descent. Its codes are others.
 func (s *Search) Refine(f *Factor, c *Columns, h linalg.Symmetric, format Format) {
-	s.bestOf(c, format, rounds, func() []float64 {
+	s.bestOf(c, format, roundsOf(c.K, format), func() []float64 {
 		f.Round(&s.rounder, c, format)
-		s.refine.Improve(c, h, format)
+		s.refine.Improve(f, &s.rounder, c, h, format)
 		return s.refine.descent.errors
 	})
 }
