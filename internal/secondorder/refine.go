@@ -44,8 +44,16 @@ func (r *Refinement) begin(f *Factor, rounded *Rounder, c *Columns, h linalg.Sym
 	for i := range k {
 		format.multiples(codes[i*n:][:n], c.Codes[i*n:][:n], c.Zeros[i/format.Block*n:])
 	}
-	product, slope := buffer.Grow(&r.descent.moves, int64(k*n)), buffer.Grow(&r.descent.slope, int64(k*n))
-	f.slope(rounded, c, slope, codes, product, h.Diagonal, format)
+	room, slope := buffer.Grow(&r.descent.moves, int64(k*n)), buffer.Grow(&r.descent.slope, int64(k*n))
+	if k > short {
+		f.slope(rounded, c, slope, codes, room, h.Diagonal, format)
+		return
+	}
+	for i := range k {
+		c.errorsOf(i, room[i*n:][:n], codes, format)
+	}
+	clear(slope)
+	r.multiply.AddRight(linalg.Of(slope, n, k), c.matrix(room).T(), h, 0, 0)
 }
 
 // end stores the codes, and finds the errors.

@@ -20,13 +20,17 @@ const (
 	scalings = 2 // in a round of Refine
 )
 
+// Columns are short up to so many elements. The time for their codes is little, and their codes stay as they were when
+// all columns had four rounds and the slope took a whole product.
+const short = 1024
+
 // roundsOf is how many rounds Refine makes. Another round may find better codes by chance. The longer a column, the less
 // its codes differ by chance.
 func roundsOf(k int, format Format) int {
 	switch {
 	case format.Fixed:
 		return 1 // another would find the same codes
-	case k <= 1024:
+	case k <= short:
 		return 4
 	case k <= 2048:
 		return 3
@@ -35,12 +39,16 @@ func roundsOf(k int, format Format) int {
 }
 
 // RefinePasses is how often Refine multiplies the Hessian by columns of K elements: half a time for rounding, half a time
-// for the slope, and once for scales each time.
+// for the slope, once if columns are short, and once for scales each time.
 func RefinePasses(k int, format Format) float64 {
-	if format.Fixed {
-		return 1
+	round := 1.0
+	if k <= short {
+		round = 1.5
 	}
-	return float64(roundsOf(k, format) * (1 + scalings))
+	if !format.Fixed {
+		round += scalings
+	}
+	return float64(roundsOf(k, format)) * round
 }
 
 // Find sets codes and scales of columns, whose zero points and first scales are known. Descent fits

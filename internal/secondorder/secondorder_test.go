@@ -366,3 +366,32 @@ func BenchmarkRound(b *testing.B) {
 		}
 	}
 }
+
+// The slope that rounding leaves is the product of the Hessian and the errors, also where its diagonal is not the factor's.
+func TestSlope(t *testing.T) {
+	for _, f := range formats {
+		const k, n = 300, 19
+		c, h := problem(t, k, n, f)
+		c.FitBlocks(f, f.Codec.LeastAngle(f.Positive))
+		s, factor, err := Beside(t.Context(), 2, h, k, SlightDamping)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := new(Rounder)
+		factor.Round(r, c, f)
+		codes, errs, got, want := make([]float32, k*n), make([]float32, k*n), make([]float32, k*n), make([]float32, k*n)
+		for i := range k {
+			f.multiples(codes[i*n:][:n], c.Codes[i*n:][:n], c.Zeros[i/f.Block*n:])
+			c.errorsOf(i, errs[i*n:][:n], codes, f)
+		}
+		new(linalg.SymmetricMultiplier).AddRight(linalg.Of(want, n, k), c.matrix(errs).T(), s, 0, 0)
+		factor.slope(r, c, got, codes, errs, s.Diagonal, f)
+		var off, all float64
+		for i, v := range want {
+			off, all = off+float64(got[i]-v)*float64(got[i]-v), all+float64(v)*float64(v)
+		}
+		if !(off < 1e-8*all) {
+			t.Errorf("%+v: a slope off by %.2g of itself", f, math.Sqrt(off/all))
+		}
+	}
+}
