@@ -9,14 +9,12 @@ import (
 )
 
 // sizedCaches gives the caches of GroupQueryAttention their last dimension where a model leaves it open, as onnxruntime-genai's
-// builder does: the operator takes no other size. It replaces the declarations that change.
+// builder does: the operator takes no other size. A cache that slides gets the length of the window, the least that the
+// operator takes. It replaces the declarations that change.
 func sizedCaches(g *onnxpb.GraphProto, inputs []*onnxpb.ValueInfoProto) {
 	for i, info := range inputs {
 		dims := info.GetType().GetTensorType().GetShape().GetDim()
 		if len(dims) != 4 {
-			continue
-		}
-		if _, fixed := FixedSize(dims[3]); fixed {
 			continue
 		}
 		for _, n := range g.GetNode() {
@@ -24,12 +22,22 @@ func sizedCaches(g *onnxpb.GraphProto, inputs []*onnxpb.ValueInfoProto) {
 			if n.GetOpType() != "GroupQueryAttention" || at != 3 && at != 4 {
 				continue
 			}
-			if size := headSize(g, n); size > 0 {
-				inputs[i] = proto.CloneOf(info)
-				inputs[i].GetType().GetTensorType().GetShape().Dim[3].Value = &onnxpb.TensorShapeProto_Dimension_DimValue{DimValue: size}
+			if intAttribute(n, "sliding_window_cache") != 0 {
+				inputs[i] = withSize(inputs[i], 2, intAttribute(n, "local_window_size"))
 			}
+			inputs[i] = withSize(inputs[i], 3, headSize(g, n))
 		}
 	}
+}
+
+// withSize is an input with a size for a dimension, if the model leaves it open.
+func withSize(info *onnxpb.ValueInfoProto, dim int, size int64) *onnxpb.ValueInfoProto {
+	if _, fixed := FixedSize(info.GetType().GetTensorType().GetShape().Dim[dim]); fixed || size <= 0 {
+		return info
+	}
+	info = proto.CloneOf(info)
+	info.GetType().GetTensorType().GetShape().Dim[dim].Value = &onnxpb.TensorShapeProto_Dimension_DimValue{DimValue: size}
+	return info
 }
 
 // headSize returns the size of a head of a GroupQueryAttention, or 0: it follows from the width of what the operator reads.

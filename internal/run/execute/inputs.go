@@ -84,7 +84,7 @@ func (l lookups) rows(value string) int64 {
 			continue
 		}
 		switch op := n.GetOpType(); {
-		case op == "Gather" && place == 1:
+		case Indexes(n) && place == 1:
 			note(l.tableLength(n))
 		case place == 0 && len(n.Output) > 0 && slices.Contains([]string{"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose"}, op):
 			note(l.rows(n.Output[0]))
@@ -93,23 +93,64 @@ func (l lookups) rows(value string) int64 {
 	return least
 }
 
-// tableLength returns the length, along the axis of a Gather, of the initializer that it reads, or 0.
+// tableLength returns the length of the table that a node indexes, or 0.
 func (l lookups) tableLength(n *onnxpb.NodeProto) int64 {
-	a := int64(0)
-	for _, attr := range n.Attribute {
-		if attr.GetName() == "axis" {
-			a = attr.GetI()
+	return TableLength(n, func(name string) *onnxpb.TensorProto {
+		if i := slices.IndexFunc(l.tables, func(t *onnxpb.TensorProto) bool { return t.GetName() == name }); i >= 0 {
+			return l.tables[i]
 		}
+		return nil
+	}, func(name string) *onnxpb.NodeProto {
+		if i := slices.IndexFunc(l.nodes, func(n *onnxpb.NodeProto) bool { return slices.Contains(n.Output, name) }); i >= 0 {
+			return l.nodes[i]
+		}
+		return nil
+	})
+}
+
+// Indexes reports whether a node looks up rows of a table by its input 1.
+func Indexes(n *onnxpb.NodeProto) bool {
+	return n.GetOpType() == "Gather" || n.GetOpType() == "GatherBlockQuantized"
+}
+
+// TableLength returns the length, along the axis that a node indexes, of the stored tensor that it reads, perhaps transposed; or 0.
+// stored finds an initializer by its name, made the node that makes a value; nil if there is none.
+func TableLength(n *onnxpb.NodeProto, stored func(string) *onnxpb.TensorProto, made func(string) *onnxpb.NodeProto) int64 {
+	name, axis := n.Input[0], intAttribute(n, "axis")
+	if n.GetOpType() == "GatherBlockQuantized" && len(n.Input) > 2 { // its codes may be packed, its scales are not
+		name, axis = n.Input[2], intAttribute(n, "gather_axis")
 	}
-	for _, t := range l.tables {
-		if t.GetName() == n.Input[0] {
-			if a < 0 {
-				a += int64(len(t.Dims))
+	const most = 4 // nodes
+	for range most {
+		if t := stored(name); t != nil {
+			if axis < 0 {
+				axis += int64(len(t.Dims))
 			}
-			if a >= 0 && a < int64(len(t.Dims)) {
-				return t.Dims[a]
+			if axis >= 0 && axis < int64(len(t.Dims)) {
+				return t.Dims[axis]
 			}
+			return 0
 		}
+		maker := made(name)
+		switch {
+		case maker == nil || len(maker.Input) == 0:
+			return 0
+		case maker.GetOpType() == "Transpose":
+			var perm []int64
+			for _, a := range maker.Attribute {
+				perm = a.GetInts()
+			}
+			if axis < 0 {
+				axis += int64(len(perm))
+			}
+			if axis < 0 || axis >= int64(len(perm)) {
+				return 0
+			}
+			axis = perm[axis]
+		case !slices.Contains([]string{"Cast", "Identity", "DequantizeLinear"}, maker.GetOpType()):
+			return 0
+		}
+		name = maker.Input[0]
 	}
 	return 0
 }

@@ -15,11 +15,12 @@ type graph struct {
 	proto   *onnxpb.GraphProto
 	inputs  []*onnxpb.ValueInfoProto // without an initializer
 	readers map[string][]*onnxpb.NodeProto
+	makers  map[string]*onnxpb.NodeProto
 	stored  map[string]*onnxpb.TensorProto
 }
 
 func newGraph(m *modelfile.Model) *graph {
-	g := &graph{file: m, proto: m.Proto.GetGraph(), readers: map[string][]*onnxpb.NodeProto{}, stored: map[string]*onnxpb.TensorProto{}}
+	g := &graph{file: m, proto: m.Proto.GetGraph(), readers: map[string][]*onnxpb.NodeProto{}, makers: map[string]*onnxpb.NodeProto{}, stored: map[string]*onnxpb.TensorProto{}}
 	g.inputs = execute.ModelInputs(g.proto)
 	g.add(g.proto)
 	return g
@@ -32,6 +33,9 @@ func (g *graph) add(p *onnxpb.GraphProto) {
 	for _, n := range p.GetNode() {
 		for _, name := range n.Input {
 			g.readers[name] = append(g.readers[name], n)
+		}
+		for _, name := range n.Output {
+			g.makers[name] = n
 		}
 		for _, a := range n.Attribute {
 			if a.G != nil {
@@ -132,7 +136,7 @@ func (g *graph) rows(uses []use) (least int64) {
 	for _, u := range uses {
 		n := int64(0)
 		switch op := u.node.GetOpType(); {
-		case op == "Gather" && u.place == 1:
+		case execute.Indexes(u.node) && u.place == 1:
 			n = g.tableLength(u.node)
 		case op == "OneHot" && u.place == 0 && len(u.node.Input) > 1:
 			if depth := g.numbers(u.node.Input[1]); len(depth) == 1 {
@@ -151,20 +155,7 @@ func (g *graph) rows(uses []use) (least int64) {
 	return least
 }
 
-// tableLength returns the length of the stored tensor that a Gather reads, along its axis, or 0.
+// tableLength returns the length of the table that a node indexes, or 0.
 func (g *graph) tableLength(n *onnxpb.NodeProto) int64 {
-	t := g.stored[n.Input[0]]
-	axis := int64(0)
-	for _, a := range n.Attribute {
-		if a.GetName() == "axis" {
-			axis = a.GetI()
-		}
-	}
-	if rank := int64(len(t.GetDims())); axis < 0 {
-		axis += rank
-	}
-	if t == nil || axis < 0 || axis >= int64(len(t.GetDims())) {
-		return 0
-	}
-	return t.GetDims()[axis]
+	return execute.TableLength(n, func(name string) *onnxpb.TensorProto { return g.stored[name] }, func(name string) *onnxpb.NodeProto { return g.makers[name] })
 }
