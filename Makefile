@@ -66,6 +66,7 @@ help:
 	@echo 'make schemas  docs/json, from the types that commands print'
 	@echo 'make man      manual pages and completions, in build'
 	@echo 'make consumers  outputs of presets in transformers.js and onnxruntime-genai, models for QNN in its emulator; npm and pip install these first'
+	@echo 'make exporters  models that Optimum, the builder of onnxruntime-genai and torch export, converted and run; 12 GB of packages, an hour'
 	@echo 'make webgpu   what the WebGPU kernels of onnxruntime-web compute, in Chromium without a GPU; KERNELS=jsep: the older kernels'
 	@echo 'make openvino  WORKS=names: static activations in OpenVINO, beside those of NNCF: the table of docs/for-openvino.md'
 	@echo 'make qnn      models for QNN in its emulator, which pip installs first'
@@ -242,6 +243,29 @@ consumers: build build/consumers/ready build/consumers/qnn
 	@echo '== presets in transformers.js and onnxruntime-genai'
 	@build/consumers/venv/bin/python -m pytest -q test/consumers
 	@$(MAKE) --no-print-directory qnn
+
+# exporters needs the network for the first time, and 12 GB for two environments with torch.
+EXPORTED := build/exporters
+SCRIPTS  := ../../test/exporters
+.PHONY: exporters
+exporters: export ONNXQUANT = $(abspath bin/onnxquant)
+exporters: export NODE_FOLDER = $(abspath build/consumers)
+exporters: build build/consumers/ready $(EXPORTED)/optimum/ready $(EXPORTED)/torch/ready
+	@echo '== models that Optimum, the builder of onnxruntime-genai and torch export, with random weights'
+	cd $(EXPORTED) && optimum/bin/python $(SCRIPTS)/export.py optimum by-optimum llama llama-tied qwen2 qwen3 phi3 gemma2 gemma3 mixtral qwen3-moe gpt-oss whisper t5 marian bert vit convnext
+	cd $(EXPORTED) && torch/bin/python $(SCRIPTS)/export.py builder by-torch llama llama:int4 llama-tied llama-tied:int4 qwen2 qwen3 phi3 gemma2 gemma3 mixtral gpt-oss gpt-oss:int4 whisper
+	cd $(EXPORTED) && torch/bin/python $(SCRIPTS)/export.py torch by-torch llama llama-tied qwen3 phi3 gemma3 mixtral qwen3-moe gpt-oss bert vit convnext
+	cd $(EXPORTED) && optimum/bin/python $(SCRIPTS)/run.py by-optimum/optimum out
+	cd $(EXPORTED) && torch/bin/python $(SCRIPTS)/run.py by-torch/builder out && torch/bin/python $(SCRIPTS)/run.py by-torch/torch out
+	cd $(EXPORTED) && optimum/bin/python $(SCRIPTS)/weights.py optimum by-optimum
+	cd $(EXPORTED) && torch/bin/python $(SCRIPTS)/weights.py builder by-torch && torch/bin/python $(SCRIPTS)/weights.py torch by-torch
+	cd $(EXPORTED) && torch/bin/python $(SCRIPTS)/consume.py genai by-torch/builder out/genai
+	cd $(EXPORTED) && optimum/bin/python $(SCRIPTS)/consume.py transformers.js by-optimum/optimum out/transformers.js
+
+$(EXPORTED)/%/ready: test/exporters/requirements-%.txt
+	$(PYTHON) -m venv --clear $(@D)
+	$(@D)/bin/python -m pip install -q -r $<
+	touch $@
 
 # webgpu needs a Chromium with WebGPU, besides what consumers needs. KERNELS=jsep runs the older kernels, which fail.
 .PHONY: webgpu

@@ -2,6 +2,7 @@ package preset_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"onnxquant/internal/preset"
@@ -53,6 +54,30 @@ func TestPrecision(t *testing.T) {
 			o, got := precision.For(tensor.Name)
 			if got != want || got && *o.Bits != 8 {
 				t.Errorf("%s: %s gets 8 bits: %v, want %v", kind, tensor.Name, got, want)
+			}
+		}
+	}
+}
+
+// With float16 in a branch, ONNX Runtime computes wrongly at accuracy_level 4. The last flag counts.
+func TestLevelInBranches(t *testing.T) {
+	p, err := preset.Load("transformers.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range p.Outputs {
+		if !strings.Contains(o.File, "q4f16") && !strings.Contains(o.File, "q2f16") {
+			continue
+		}
+		for op, want := range map[string]string{"If": "1", "MatMul": "4"} {
+			flags, level := o.FlagsFor("decoder_model_merged.onnx", "whisper", map[string]bool{op: true}), ""
+			for i, flag := range flags {
+				if flag == "--accuracy-level" {
+					level = flags[i+1]
+				}
+			}
+			if level != want {
+				t.Errorf("%s with %s: level %s, want %s", o.File, op, level, want)
 			}
 		}
 	}

@@ -1,0 +1,78 @@
+"""Presets of exported folders in the programs that they are for: consume.py genai|transformers.js EXPORTS OUT [NAME…].
+transformers.js runs under node, in the folder NODE_FOLDER where npm has installed it."""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+
+from decode import PROMPT, distance, logits
+from run import command, said
+
+HERE = pathlib.Path(__file__).parent
+
+
+def generate(folder, count=12):
+    """Tokens that onnxruntime-genai generates, and the logits of the prompt's last token."""
+    import onnxruntime_genai as og
+
+    model = og.Model(str(folder))
+    params = og.GeneratorParams(model)
+    params.set_search_options(max_length=len(PROMPT) + count, min_length=len(PROMPT) + count)
+    g = og.Generator(model, params)
+    g.append_tokens(np.array([PROMPT], np.int32))
+    first = np.array(g.get_output("logits"))[0, -1]
+    while not g.is_done():
+        g.generate_next_token()
+    return [int(t) for t in g.get_sequence(0)], first
+
+
+def genai(source, out, name):
+    settings = json.loads((source / "genai_config.json").read_text())["model"]
+    want, first = generate(source)
+    for way, flags in {"int4": [], "cache": ["--algorithm", "k_quant", "--kv-cache", "int8", "--calib", "self", "--samples", "4"]}.items():
+        to = out / f"{name}-{way}"
+        shutil.rmtree(to, ignore_errors=True)
+        r = command("--preset", "genai", *flags, source, to)
+        if r.returncode:
+            print(f"genai {name} {way}: EXIT {r.returncode}: {said(r)}", flush=True)
+            continue
+        got, now = generate(to)
+        d = settings["decoder"]
+        config = {"num_key_value_heads": d["num_key_value_heads"], "head_dim": d["head_size"]}
+        hand = "not run by hand"
+        if "sliding_window" not in d:
+            rows = logits(to / "model.onnx", forced=got[len(PROMPT):-1], config=config)
+            mine = rows[len(PROMPT) - 1:].argmax(-1)
+            mine[mine == settings["eos_token_id"]] = -1
+            hand = f"{sum(int(a) == b for a, b in zip(mine, got[len(PROMPT):]))} of {len(mine)} tokens are those by hand"
+        print(f"genai {name} {way}: {len(got)} tokens, logits {distance(now, first):.3f} from float; {hand}; {said(r)}", flush=True)
+
+
+def transformers_js(source, out, name):
+    to = out / name
+    shutil.rmtree(to, ignore_errors=True)
+    r = command("--preset", "transformers.js", source, to)
+    if r.returncode:
+        print(f"transformers.js {name}: EXIT {r.returncode}: {said(r)}", flush=True)
+        return
+    node = pathlib.Path(os.environ["NODE_FOLDER"])
+    script = node / "generate.mjs"
+    script.write_text((HERE / "generate.mjs").read_text())
+    for dtype in ("fp32", "fp16", "q8", "int8", "uint8", "q4", "q4f16", "q2", "q2f16", "bnb4"):
+        n = subprocess.run(["node", script, out, name, dtype], capture_output=True, text=True, timeout=300)
+        print(f"transformers.js {name} {dtype}: {n.stdout.strip()[:160] if n.returncode == 0 else 'FAILED: ' + n.stderr.strip()[-300:]}", flush=True)
+
+
+if __name__ == "__main__":
+    kind, exports, out, *names = sys.argv[1:]
+    pathlib.Path(out).mkdir(parents=True, exist_ok=True)
+    for folder in sorted(pathlib.Path(exports).iterdir()):
+        if not names or folder.name in names:
+            try:
+                {"genai": genai, "transformers.js": transformers_js}[kind](folder, pathlib.Path(out), folder.name)
+            except Exception as e:
+                print(f"{kind} {folder.name}: FAILED: {str(e)[:300]}", flush=True)
