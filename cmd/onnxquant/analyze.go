@@ -15,6 +15,7 @@ import (
 
 	"onnxquant/internal/cli"
 	"onnxquant/internal/cli/specvalue"
+	"onnxquant/internal/remote"
 	"onnxquant/internal/summary"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/analyze"
@@ -115,12 +116,17 @@ func runAnalyze(ctx context.Context, c *cli.Console, args []string) error {
 	if err := cmp.Or(checkEmit(f.emit), checkPage(f.page)); err != nil {
 		return err
 	}
-	m, err := onnxq.Open(fs.Arg(0))
+	paths, remove, err := remote.Local(ctx, fs.Args(), false)
+	if err != nil {
+		return err
+	}
+	defer remove()
+	m, err := onnxq.Open(paths[0])
 	if err != nil {
 		return err
 	}
 	defer m.Close()
-	a, err := analysis{fs.Arg(0), m, opts, f.run, true}.run(ctx, c, f.quiet)
+	a, err := analysis{paths[0], m, opts, f.run, true}.run(ctx, c, f.quiet)
 	if err != nil {
 		return err
 	}

@@ -162,16 +162,27 @@ func (f *batchFlags) plan(ctx context.Context, c *cli.Console, jobs []batch.Job)
 		return err
 	}
 	if f.json {
-		return c.JSON(batch.Planned(pending))
+		err = c.JSON(batch.Planned(pending))
 	}
+	wrong := 0
 	for _, j := range pending {
 		if j.Wrong != nil {
-			c.Line("", fmt.Sprintf("%s %s: %v", batch.Failed, j.Out, j.Wrong))
-			continue
+			wrong++
 		}
-		fmt.Fprintf(c.Stdout, "%s\t%s\n", cli.Printable(j.Out), cli.Printable(strings.Join(j.Options, " ")))
+		switch {
+		case f.json:
+			continue
+		case j.Wrong != nil:
+			c.Line("", fmt.Sprintf("%s %s: %v", batch.Failed, j.Out, j.Wrong))
+		default:
+			fmt.Fprintf(c.Stdout, "%s\t%s\n", cli.Printable(j.Out), cli.Printable(strings.Join(j.Options, " ")))
+		}
 	}
-	return nil
+	if err == nil && wrong > 0 {
+		c.Line("", fmt.Sprintf("%d of %s cannot be done as %s written", wrong, english.Plural(len(jobs), "job", ""), english.PluralWord(wrong, "it is", "they are")))
+		err = cli.ErrReported
+	}
+	return err
 }
 
 func (f *batchFlags) run(ctx context.Context, c *cli.Console, jobs []batch.Job) error {

@@ -144,6 +144,19 @@ func TestRemote(t *testing.T) {
 		t.Errorf("%v; %d bytes were read again", err, served.Load()-before)
 	}
 
+	// Other commands take the name, too. What tune prints makes the same bytes again.
+	if text := run(0, "analyze", "--candidates", "int4:32", name); !strings.Contains(text, "int4:32") {
+		t.Error(text)
+	}
+	text = run(0, "tune", "--score", "echo 1 #{}", "--max-drop", "0", "--try", "weights", "--trials", "1", name, "tuned.onnx")
+	command := text[strings.LastIndex(text, "again")+len("again"):]
+	if !strings.Contains(command, " "+name+" tuned.onnx") {
+		t.Error(text)
+	}
+	if text := run(2, "tune", "--score", "echo 1", "--max-drop", "0", name, "s3://bucket/out.onnx"); !strings.Contains(text, "tune writes OUT as a file") {
+		t.Error(text)
+	}
+
 	// Nothing is done again, until the file changes.
 	before = served.Load()
 	if text := run(0, "batch", "--no-gate", name, "out", "--", "--block", "32"); !strings.Contains(text, "1 of them before") || served.Load() != before {

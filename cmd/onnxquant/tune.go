@@ -15,6 +15,7 @@ import (
 	"onnxquant/internal/cli"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/othertools"
+	"onnxquant/internal/remote"
 	"onnxquant/internal/summary"
 	"onnxquant/internal/target"
 	"onnxquant/onnxq"
@@ -125,9 +126,18 @@ func runTune(ctx context.Context, c *cli.Console, args []string) error {
 	if err != nil {
 		return err
 	}
+	if remote.Is(out) {
+		return cli.Usagef("%s: tune writes OUT as a file; its command line, with this name as OUT, then makes the object", cli.Printable(remote.Plain(out)))
+	}
+	paths, remove, err := remote.Local(ctx, []string{in}, false)
+	if err != nil {
+		return err
+	}
+	defer remove()
+	f.opts.Input = remote.Plain(in)
 	table := summary.NewTrials(c, f.quiet)
 	f.opts.Tried, f.opts.Progress = table.Add, table.Progress
-	r, err := tune.Search(ctx, in, out, f.opts)
+	r, err := tune.Search(ctx, paths[0], out, f.opts)
 	table.Close()
 	if errors.Is(err, tune.ErrOptions) {
 		return cli.Usagef("%v", err)

@@ -456,16 +456,29 @@ func TestRead(t *testing.T) {
 		t.Errorf("%v, want %v", jobs, want)
 	}
 	for line, why := range map[string]string{
-		"{}":                                   `jobs:1: "in" is missing`,
-		"a.onnx":                               "jobs:1: ",
-		`{"in": "a", "bits": 4}`:               `unknown field "bits"`,
-		`{"in": "a", "options": 3}`:            "want a list of words",
-		`{"in": "a", "options": {"x": {}}}`:    `the value of "x"`,
-		`{"in": "a"} {"in": "b"}`:              "more than one object",
-		`{"in": "a", "options": {"x": [null]}`: "jobs:1: ",
+		"{}":         `jobs:1: "in" is missing`,
+		"":           "jobs: there is no job in it",
+		"\n \n":      "jobs: there is no job in it",
+		"a.onnx":     "jobs:1: the line is no JSON from character 1 on",
+		`["a"]`:      "jobs:1: the line is no object but a JSON array",
+		`{"in": "a"`: "jobs:1: the line ends before its object does",
+		`{"in": 3}`:  `jobs:1: "in" is a JSON number`,
+		"{\"in\": \"a\"}\n" + strings.Repeat("x", longestLine+1): "jobs:2: the line is longer than 1 MiB",
+		`{"in": "a", "bits": 4}`:                                 `"bits" is no key of a job: want "in", "out", "options"`,
+		`{"in": "a", "options": 3}`:                              "want a list of words",
+		`{"in": "a", "options": {"x": {}}}`:                      `the value of "x"`,
+		`{"in": "a"} {"in": "b"}`:                                "more than one object",
+		`{"in": "a", "options": {"x": [null]}`:                   "jobs:1: ",
 	} {
-		if _, err := Read(strings.NewReader(line), "jobs"); err == nil || !strings.Contains(err.Error(), why) {
+		_, err := Read(strings.NewReader(line), "jobs")
+		if err == nil || !strings.Contains(err.Error(), why) {
 			t.Errorf("%s: %v, want %s", line, err, why)
+			continue
+		}
+		for _, word := range []string{"json:", "unmarshal", "Go ", "bufio", "EOF", "token"} {
+			if strings.Contains(err.Error(), word) {
+				t.Errorf("%s: %v has a word of Go", line, err)
+			}
 		}
 	}
 }

@@ -76,7 +76,8 @@ const longestLine = 1 << 20
 func Read(r io.Reader, name string) (jobs []Job, err error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, longestLine)
-	for n := 1; lines.Scan(); n++ {
+	n := 1
+	for ; lines.Scan(); n++ {
 		line := bytes.TrimSpace(lines.Bytes())
 		if len(line) == 0 {
 			continue
@@ -85,7 +86,7 @@ func Read(r io.Reader, name string) (jobs []Job, err error) {
 		d := json.NewDecoder(bytes.NewReader(line))
 		d.DisallowUnknownFields()
 		if err := d.Decode(&job); err != nil {
-			return nil, fmt.Errorf("%s: want a JSON object with in, out and options: %w", job.place, err)
+			return nil, fmt.Errorf("%s: %s", job.place, plain(err))
 		}
 		if _, err := d.Token(); err != io.EOF {
 			return nil, fmt.Errorf("%s: there is more than one object on the line", job.place)
@@ -98,10 +99,38 @@ func Read(r io.Reader, name string) (jobs []Job, err error) {
 		}
 		jobs = append(jobs, job)
 	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+	switch err := lines.Err(); {
+	case errors.Is(err, bufio.ErrTooLong):
+		return nil, fmt.Errorf("%s:%d: the line is longer than 1 MiB", name, n)
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", name, msg.Cause(err))
+	case len(jobs) == 0:
+		return nil, fmt.Errorf("%s: there is no job in it: %s", name, wanted)
 	}
 	return jobs, nil
+}
+
+// wanted says what a line of jobs is.
+const wanted = `want a line such as {"in": "a.onnx"} for each model, with "out" and "options" if you like`
+
+// plain says what is wrong with a line in words of the user, not of Go.
+func plain(err error) string {
+	var kind *json.UnmarshalTypeError
+	var syntax *json.SyntaxError
+	unknown, isUnknown := strings.CutPrefix(err.Error(), "json: unknown field ")
+	switch {
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return "the line ends before its object does: a } or a quote is missing"
+	case isUnknown:
+		return unknown + ` is no key of a job: want "in", "out", "options"`
+	case errors.As(err, &kind) && kind.Field == "":
+		return fmt.Sprintf("the line is no object but a JSON %s: %s", kind.Value, wanted)
+	case errors.As(err, &kind):
+		return fmt.Sprintf("%s is a JSON %s: want a text in quotes", msg.Quote(kind.Field), kind.Value)
+	case errors.As(err, &syntax):
+		return fmt.Sprintf("the line is no JSON from character %d on: %s", syntax.Offset, wanted)
+	}
+	return err.Error()
 }
 
 // List returns the jobs that arguments stand for: files of jobs (.jsonl, or - for stdin), folders, whose models are

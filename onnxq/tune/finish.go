@@ -96,7 +96,7 @@ func (s *search) write(ctx context.Context, t *Trial) error {
 		return err
 	}
 	r := s.result
-	r.Output, r.Command, r.Winner = s.out, arguments(t.candidate.flags, s.in, s.out), clone(t)
+	r.Output, r.Command, r.Winner = s.out, arguments(t.candidate.flags, r.Input, s.out), clone(t)
 	if t.candidate.mix != nil {
 		if err := writePrecision(mix, t.candidate.mix); err != nil {
 			return err

@@ -60,7 +60,7 @@ func Search(ctx context.Context, in, out string, opts Options) (*Result, error) 
 	opts.Goal.Objective = cmp.Or(opts.Goal.Objective, Smallest)
 	s := &search{in: in, out: out, opts: &opts, goal: &opts.Goal, start: time.Now(),
 		trust: map[Kind]trust{}, severe: map[Kind]float64{}, off: map[string][]float64{}, took: map[string][]float64{}, speeds: map[string][]float64{}}
-	s.result = &Result{Goal: opts.Goal, Input: in, Trials: []Trial{}, out: out}
+	s.result = &Result{Goal: opts.Goal, Input: cmp.Or(opts.Input, in), Trials: []Trial{}, out: out}
 	s.lower = opts.Score != nil && opts.Score.LowerIsBetter
 	if opts.Budget > 0 {
 		s.end = s.start.Add(opts.Budget)

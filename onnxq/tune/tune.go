@@ -45,6 +45,7 @@ type Judge interface {
 type Options struct {
 	Goal Goal
 
+	Input   string   // the name of the float model in the result; "": its path
 	Data    []string // files and folders with samples, as in package onnxq/calibrate; or empty, with Score or Judge
 	Samples int      // that are used of Data, in all; 0: DefaultSamples
 	Labels  string   // array of Data with the true class of each row: the score is the accuracy, in percent; "": none
