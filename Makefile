@@ -41,7 +41,7 @@ help:
 	@echo 'make arm64    Go tests of numbers, compiled for arm64, in qemu if it is there'
 	@echo 'make cross    compile, tests too, for linux, darwin, windows on amd64 and arm64'
 	@echo 'make oracle   the command against onnx and ONNX Runtime, in Python: a sample of the cases; make oracle-long has the others. Both take a part of large grids of models and settings, or with ONNXQUANT_ALL=1 all of them'
-	@echo 'make release  what a release consists of, in dist, from the tag of the commit, or with SNAPSHOT=1 version 0.0.0 of any commit; .deb and .rpm name MAINTAINER="Name <address>"; ORT=1 adds archives with ONNX Runtime'
+	@echo 'make release  what a release consists of, in dist, from the tag of the commit, or with SNAPSHOT=1 version 0.0.0 of any commit; .deb and .rpm name MAINTAINER="Name <address>"; ORT=1 adds archives with ONNX Runtime, CLOUD=1 those of onnxquant-cloud'
 	@echo 'make module   another path for the module: MODULE=example.org/owner/onnxquant'
 	@echo 'make site     the documentation as a site, in build/site'
 	@echo 'make workflows  the GitHub Actions files are valid'
@@ -87,7 +87,7 @@ help:
 	@echo 'make audit    known vulnerabilities, where their database can be reached'
 	@echo 'make architecture  docs/architecture.md, from the imports and package docs'
 	@echo 'make api      internal/testing/house/api.txt, the exported names of the public packages: after a change of the API that is meant'
-	@echo 'make licenses docs/licenses.md, from what the command is built of'
+	@echo 'make licenses docs/licenses.md and docs/licenses-cloud.md, from what the programs are built of'
 	@echo 'make reproducible  two builds in two folders give the same bytes'
 	@echo 'make clean    remove what the others made, but for the Python packages'
 
@@ -201,7 +201,7 @@ release:
 	@test -n "$(SNAPSHOT)" || git describe --tags --exact-match --dirty 2>/dev/null | grep -Exq 'v[0-9]+\.[0-9]+\.[0-9]+' || { \
 		echo 'make release: the commit has no tag such as v0.1.0, or files are changed: git tag v0.1.0 makes a tag;' >&2; \
 		echo 'a clone without tags gets them by git fetch --tags; make release SNAPSHOT=1 builds version 0.0.0 of any commit' >&2; exit 1; }
-	cd release && go run . -out ../dist -maintainer "$$MAINTAINER" $(if $(SNAPSHOT),-snapshot) $(if $(ORT),-ort)
+	cd release && go run . -out ../dist -maintainer "$$MAINTAINER" $(if $(SNAPSHOT),-snapshot) $(if $(ORT),-ort) $(if $(CLOUD),-cloud)
 
 # The one place for the path is go.mod; this writes it there, and wherever a package is imported.
 module:
@@ -438,9 +438,10 @@ go-licenses:
 
 licenses: go-licenses
 	build/tools/go-licenses report ./... --ignore onnxquant --template docs/licenses.tmpl > docs/licenses.md 2>build/licenses.log
+	cd cmd/onnxquant-cloud && ../../build/tools/go-licenses report . --ignore onnxquant --template ../../docs/licenses-cloud.tmpl > ../../docs/licenses-cloud.md 2>../../build/licenses-cloud.log
 
 check-licenses: licenses
-	git diff --exit-code docs/licenses.md
+	git diff --exit-code docs/licenses.md docs/licenses-cloud.md
 
 # Each build has a cache of its own.
 reproducible:

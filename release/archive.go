@@ -78,6 +78,11 @@ func (r *release) archive(p platform, folder, suffix string, more []file) error 
 	for _, f := range more {
 		files = append(files, file{name + "/" + f.name, f.data, f.executable})
 	}
+	return r.pack(p, name, files)
+}
+
+// pack writes files as an archive of a name without its ending.
+func (r *release) pack(p platform, name string, files []file) error {
 	if p.os == "windows" {
 		data, err := zipped(files, r.time)
 		if err != nil {

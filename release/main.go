@@ -4,6 +4,7 @@
 //   - for each platform an archive, a Python wheel and an npm package, all with the two programs; in archives
 //     also manual pages and completions of shells
 //   - packages for Debian and for RPM
+//   - with -cloud, for each platform an archive of onnxquant-cloud, which is a module of its own
 //   - a list of what the programs are built of (SPDX)
 //   - SHA256SUMS
 //
@@ -68,6 +69,8 @@ type release struct {
 	maintainer string
 	runtime    string // version of ONNX Runtime that an archive brings along; "": none does
 	pages      string // the folder with manual pages and completions
+
+	cloud func(platform) bool // for which platforms an archive with onnxquant-cloud is made; nil: none
 }
 
 const (
@@ -81,12 +84,16 @@ func main() {
 	out := flag.String("out", "../dist", "the `FOLDER` to write to, which is replaced")
 	maintainer := flag.String("maintainer", "", "`NAME <ADDRESS>` of who maintains the packages for Debian and RPM")
 	withRuntime := flag.Bool("ort", false, "also pack archives with the ONNX Runtime that the tests run")
+	withCloud := flag.Bool("cloud", false, "also pack archives of onnxquant-cloud")
 	flag.Parse()
 	r, err := newRelease("..", *out, *snapshot)
 	if err == nil && *withRuntime {
 		r.runtime, err = pinned("..")
 	}
 	if err == nil {
+		if *withCloud {
+			r.cloud = func(platform) bool { return true }
+		}
 		err = r.setMaintainer(*maintainer)
 	}
 	if err == nil {
@@ -167,7 +174,7 @@ func (r *release) build(list []platform) error {
 		if err := r.compile(p, folder); err != nil {
 			return err
 		}
-		for _, pack := range []func(platform, string) error{r.writeArchive, r.writeWithRuntime, r.writeWheel, r.writePlatformNPM, r.writeLinux, r.writeSBOM} {
+		for _, pack := range []func(platform, string) error{r.writeArchive, r.writeWithRuntime, r.writeCloud, r.writeWheel, r.writePlatformNPM, r.writeLinux, r.writeSBOM} {
 			if err := pack(p, folder); err != nil {
 				return err
 			}
@@ -182,12 +189,20 @@ func (r *release) compile(p platform, folder string) error {
 		return err
 	}
 	for _, program := range programs {
-		cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w -X main.version=v"+r.version, "-o", filepath.Join(folder, p.exe(program)), "./cmd/"+program)
-		cmd.Dir, cmd.Stderr = r.root, os.Stderr
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOOS="+p.os, "GOARCH="+p.arch, "GOAMD64=v1")
-		if err := cmd.Run(); err != nil {
-			return fmt.Errorf("%s for %s %s: %w", program, p.os, p.arch, err)
+		if err := r.compileOne(p, r.root, "./cmd/"+program, filepath.Join(folder, p.exe(program))); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// compileOne builds a program of the module in a folder.
+func (r *release) compileOne(p platform, module, program, to string) error {
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w -X main.version=v"+r.version, "-o", to, program)
+	cmd.Dir, cmd.Stderr = module, os.Stderr
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOOS="+p.os, "GOARCH="+p.arch, "GOAMD64=v1")
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%s for %s %s: %w", filepath.Base(to), p.os, p.arch, err)
 	}
 	return nil
 }

@@ -78,6 +78,7 @@ func TestRelease(t *testing.T) {
 	if r.runtime, err = pinned(r.root); err != nil {
 		t.Fatal(err)
 	}
+	r.cloud = here // the others take minutes
 	if err := r.build(all()); err != nil {
 		t.Fatal(err)
 	}
@@ -88,6 +89,7 @@ func TestRelease(t *testing.T) {
 	t.Run("sums", func(t *testing.T) { checkSums(t, r.out, string(sums)) })
 	t.Run("archives", func(t *testing.T) { checkArchives(t, r) })
 	t.Run("with ONNX Runtime", func(t *testing.T) { checkWithRuntime(t, r) })
+	t.Run("cloud", func(t *testing.T) { checkCloud(t, r) })
 	t.Run("sbom", func(t *testing.T) { checkSBOM(t, r) })
 	t.Run("static", func(t *testing.T) { checkStatic(t, r) })
 	t.Run("wheel", func(t *testing.T) { checkWheel(t, r) })
@@ -222,6 +224,24 @@ func checkWithRuntime(t *testing.T, r *release) {
 	}
 }
 
+// checkCloud unpacks the archive with onnxquant-cloud, and asks for its version.
+func checkCloud(t *testing.T, r *release) {
+	for _, p := range slices.DeleteFunc(slices.Clone(platforms), func(p platform) bool { return !here(p) }) {
+		name := "onnxquant-cloud-" + r.version + "-" + p.os + "-" + p.arch
+		dir := filepath.Join(unpack(t, filepath.Join(r.out, name+map[bool]string{true: ".zip", false: ".tar.gz"}[p.os == "windows"])), name)
+		for _, file := range []string{"README.md", "LICENSE", "licenses.md"} {
+			if _, err := os.Stat(filepath.Join(dir, file)); err != nil {
+				t.Error(err)
+			}
+		}
+		program := filepath.Join(dir, p.exe("onnxquant-cloud"))
+		if says := output(t, ".", program, "--version"); !strings.HasPrefix(says, "onnxquant-cloud v0.0.0 ") {
+			t.Errorf("it says %s", says)
+		}
+		checkParts(t, filepath.Join(r.out, name+".spdx.json"))
+	}
+}
+
 // checkRuns converts a model, and runs both.
 func checkRuns(t *testing.T, command string, args ...string) {
 	t.Helper()
@@ -236,22 +256,7 @@ func checkRuns(t *testing.T, command string, args ...string) {
 func checkSBOM(t *testing.T, r *release) {
 	for _, p := range all() {
 		path := filepath.Join(r.out, "onnxquant-"+r.version+"-"+p.os+"-"+p.arch+".spdx.json")
-		data, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var doc spdxDocument
-		if err := json.Unmarshal(data, &doc); err != nil {
-			t.Fatal(err)
-		}
-		for _, part := range doc.Packages {
-			if part.Declared == unknown {
-				t.Errorf("the licence of %s is not known", part.Name)
-			}
-			if strings.HasPrefix(part.Name, "gorgonia.org/") {
-				t.Errorf("%s is part of a release", part.Name)
-			}
-		}
+		doc := checkParts(t, path)
 		if !slices.ContainsFunc(doc.Packages, func(p spdxPackage) bool { return p.Name == "gonum.org/v1/gonum" }) {
 			t.Error("gonum is not listed")
 		}
@@ -259,6 +264,27 @@ func checkSBOM(t *testing.T, r *release) {
 			checkSPDX(t, path)
 		}
 	}
+}
+
+// checkParts reads a list of parts, whose licences must be known.
+func checkParts(t *testing.T, path string) (doc spdxDocument) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(data, &doc); err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range doc.Packages {
+		if part.Declared == unknown {
+			t.Errorf("the licence of %s is not known", part.Name)
+		}
+		if strings.HasPrefix(part.Name, "gorgonia.org/") {
+			t.Errorf("%s is part of a release", part.Name)
+		}
+	}
+	return doc
 }
 
 // checkSPDX asks the tools of SPDX whether a document is valid.

@@ -5,9 +5,11 @@ import (
 	"debug/buildinfo"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -61,11 +63,15 @@ const unknown = "NOASSERTION"
 // writeSBOM lists the modules that the programs for a platform are built of, as they say
 // themselves.
 func (r *release) writeSBOM(p platform, folder string) error {
-	licences, err := r.licences()
+	return r.listParts(p, folder, "onnxquant-"+r.version+"-"+p.os+"-"+p.arch, programs, "licenses.md")
+}
+
+// listParts writes NAME.spdx.json for programs in a folder, whose licences are in a page of docs.
+func (r *release) listParts(p platform, folder, name string, programs []string, page string) error {
+	licences, err := r.licences(page)
 	if err != nil {
 		return err
 	}
-	name := "onnxquant-" + r.version + "-" + p.os + "-" + p.arch
 	doc := spdxDocument{
 		Version: "SPDX-2.3", License: "CC0-1.0", ID: "SPDXRef-DOCUMENT", Name: name,
 		Namespace: "https://spdx.org/spdxdocs/" + name + "-" + r.commit,
@@ -88,7 +94,7 @@ func (r *release) writeSBOM(p platform, folder string) error {
 		doc.Relationships = append(doc.Relationships, spdxRelationship{doc.ID, "DESCRIBES", main.ID})
 		parts := []spdxPackage{newPackage("stdlib", strings.TrimPrefix(info.GoVersion, "go"), "BSD-3-Clause")}
 		for _, m := range info.Deps {
-			parts = append(parts, newPackage(m.Path, m.Version, licences[m.Path]))
+			parts = append(parts, newPackage(m.Path, m.Version, licenceOf(licences, m.Path)))
 		}
 		for _, part := range parts {
 			if !listed[part.ID] {
@@ -114,16 +120,28 @@ func newPackage(name, version, licence string) spdxPackage {
 		Refs: []spdxRef{{"PACKAGE-MANAGER", "purl", "pkg:golang/" + name + "@" + version}}}
 }
 
-// licences reads the table of docs/licenses.md.
-func (r *release) licences() (map[string]string, error) {
-	text, err := os.ReadFile(filepath.Join(r.root, "docs", "licenses.md"))
+// licenceOf is the licence of a module. The page has packages: that of the module, or the first one in it.
+func licenceOf(licences map[string]string, module string) string {
+	if known := licences[module]; known != "" {
+		return known
+	}
+	for _, name := range slices.Sorted(maps.Keys(licences)) {
+		if strings.HasPrefix(name, module+"/") {
+			return licences[name]
+		}
+	}
+	return ""
+}
+
+// licences reads the table of a page of docs.
+func (r *release) licences(page string) (map[string]string, error) {
+	text, err := os.ReadFile(filepath.Join(r.root, "docs", page))
 	if err != nil {
 		return nil, err
 	}
 	found := map[string]string{}
 	for _, row := range regexp.MustCompile(`(?m)^\| (\S+) \| (\S+) \|$`).FindAllStringSubmatch(string(text), -1) {
 		found[row[1]] = row[2]
-		found[strings.TrimSuffix(row[1], "/errgroup")] = row[2] // the module that has the package
 	}
 	return found, nil
 }

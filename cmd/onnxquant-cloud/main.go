@@ -15,6 +15,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"log"
@@ -22,18 +23,54 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
 	"sync"
 )
 
 func main() {
 	if len(os.Args) > 1 {
-		fmt.Fprintln(os.Stderr, "onnxquant-cloud takes no arguments: onnxquant runs it for names such as s3://BUCKET/KEY")
-		os.Exit(2)
+		os.Exit(told(os.Args[1:], os.Stdout, os.Stderr))
 	}
 	signal.Ignore(os.Interrupt) // it ends with onnxquant
 	out := os.Stdout
 	os.Stdout = os.Stderr // libraries print to it, as that of Google does without credentials
 	serve(os.Stdin, out, newStore(openBucket))
+}
+
+// version overrides the version that the Go tool records, as that of onnxquant does.
+var version string
+
+const help = `Reads and writes objects for onnxquant: s3://BUCKET/KEY, gs://BUCKET/KEY and
+azblob://CONTAINER/KEY. onnxquant starts it, and talks to it over standard input and output.
+
+Usage:
+  onnxquant-cloud
+  onnxquant-cloud --version    show the version of the program, of Go, and the platform
+  onnxquant-cloud --help       show this text
+
+It is found beside onnxquant, or in the PATH. Credentials come from the environment, as the
+libraries of the providers read it.
+`
+
+// told answers a command line of a user, and returns the exit status.
+func told(args []string, out, errors io.Writer) int {
+	switch {
+	case len(args) == 1 && slices.Contains([]string{"--version", "version"}, args[0]):
+		said := version
+		if info, ok := debug.ReadBuildInfo(); ok && said == "" {
+			said = strings.Trim(info.Main.Version, "()")
+		}
+		fmt.Fprintf(out, "onnxquant-cloud %s (%s %s/%s)\n", cmp.Or(said, "devel"), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+		return 0
+	case len(args) == 1 && slices.Contains([]string{"--help", "-h", "help"}, args[0]):
+		fmt.Fprint(out, help)
+		return 0
+	}
+	fmt.Fprintln(errors, "onnxquant-cloud: onnxquant runs it for names such as s3://BUCKET/KEY; for users it has --version and --help")
+	return 2
 }
 
 // serve answers requests until in ends, and no handler is at work.
