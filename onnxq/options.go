@@ -552,8 +552,8 @@ func (o Options) checkStyle() error {
 	switch o.Style {
 	case "", spec.DQ:
 	case spec.NBits:
-		if o.formatGiven() && !o.Format.Scaled() && o.Format.Traits().Family != spec.Lookup {
-			return fmt.Errorf("style nbits takes integers with one scale per block, nf4 and fp4: not %s", o.Format)
+		if family := o.Format.Traits().Family; o.formatGiven() && !o.Format.Scaled() && family != spec.Lookup && family != spec.Float8 {
+			return fmt.Errorf("style nbits takes integers with one scale per block, nf4, fp4, and fp8 for Gather: not %s", o.Format)
 		}
 		if o.Block > 0 && !discover.NBitsBlock(int64(o.Block)) {
 			return fmt.Errorf("style nbits takes block sizes that are powers of two, at least 16: not %d", o.Block)

@@ -22,7 +22,13 @@ func (w *Weight) buildNBits(b *Builder) (t Tensors, scale string) {
 	if f.Experts && f.Block == 0 {
 		blocks = blocks[:len(blocks)-1]
 	}
-	t.Codes = b.Tensor(w.Name+Suffix(w.codeType()), dtype.Uint8, codes)
+	typ, suffix := dtype.Uint8, w.Choice.Format.Traits().Suffix
+	if w.Choice.Format.Traits().Family == spec.Float8 {
+		typ = w.codeType()
+	} else {
+		suffix = Suffix(w.codeType())
+	}
+	t.Codes = b.Tensor(w.Name+suffix, typ, codes)
 	t.Scales = b.Tensor(w.Name+"_scale", w.scaleType(), blocks)
 	switch {
 	case f.FloatZeros:

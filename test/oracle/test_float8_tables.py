@@ -1,0 +1,65 @@
+"""Tables of float8 and float4 codes as GatherBlockQuantized: ONNX Runtime against our decoder."""
+import numpy as np
+import onnx
+import pytest
+from command import onnxquant
+from onnx import TensorProto, helper, numpy_helper
+from test_moe import run
+
+ROWS = np.array([[3, 1], [63, 0]])
+
+
+def table(path, columns, dtype, opset, ir):
+    w = np.random.default_rng(0).normal(size=(64, columns)).astype(dtype)
+    kind = helper.np_dtype_to_tensor_dtype(w.dtype)
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph([helper.make_node("Gather", ["w", "i"], ["y"])], "g", [info("i", TensorProto.INT64, [2, 2])],
+                              [info("y", kind, [2, 2, columns])], [numpy_helper.from_array(w, "w")])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=ir), path)
+
+
+@pytest.mark.parametrize("target", ["portable", "ort"])
+@pytest.mark.parametrize("form", ["fp8-e4m3", "fp8-e5m2"])
+@pytest.mark.parametrize("columns, block, dtype, opset, ir", [(128, 32, np.float32, 21, 10), (100, 16, np.float32, 11, 6), (96, -1, np.float16, 17, 8)])
+def test_float8_table(columns, block, dtype, opset, ir, form, target, tmp_path):
+    """The values are those of DequantizeLinear, bit for bit; other commands read the form."""
+    source, out, dq, back = (tmp_path / f"{name}.onnx" for name in ("in", "out", "dq", "back"))
+    table(source, columns, dtype, opset, ir)
+    common = ["--format", form, "--block", block, "--ops", "Gather", "--min-elements", "1", "--target", target]
+    r = onnxquant(*common, "--style", "nbits", source, out)
+    assert r.status == 0, r.stderr
+    model = onnx.load(out)
+    onnx.checker.check_model(model)
+    assert [n.op_type for n in model.graph.node] == ["GatherBlockQuantized"], r.stderr
+    assert model.graph.initializer[0].data_type == (TensorProto.FLOAT8E4M3FN if "e4m3" in form else TensorProto.FLOAT8E5M2)
+    for command in (["dequantize", out, dq], ["restyle", "--style", "dq", out, back]):
+        r = onnxquant(*command)
+        assert r.status == 0, r.stderr
+        assert np.array_equal(run(command[-1], {"i": ROWS}), run(out, {"i": ROWS})), command
+    assert onnxquant("verify", source, out).status == 0
+    assert np.linalg.norm(run(out, {"i": ROWS}) - run(source, {"i": ROWS})) < .1 * np.linalg.norm(run(source, {"i": ROWS}))
+
+
+def test_products_have_no_float8(tmp_path):
+    """A table that a MatMul reads, too, and other targets keep DequantizeLinear."""
+    source, out = tmp_path / "in.onnx", tmp_path / "out.onnx"
+    table(source, 128, np.float32, 21, 10)
+    r = onnxquant("--format", "fp8-e4m3", "--block", "32", "--ops", "Gather", "--min-elements", "1", "--target", "ort-web", "--style", "nbits", source, out)
+    assert r.status != 0 or "GatherBlockQuantized" not in [n.op_type for n in onnx.load(out).graph.node]
+
+
+def test_float4_table_of_others(tmp_path):
+    """Codes of float4e2m1, two a byte."""
+    path, out = tmp_path / "in.onnx", tmp_path / "out.onnx"
+    rng = np.random.default_rng(1)
+    codes = rng.integers(0, 16, (64, 128)).astype(np.uint8)
+    scale = (rng.random((64, 4)) + .5).astype(np.float32)
+    raw = (codes[:, ::2] | codes[:, 1::2] << 4).tobytes()
+    info = helper.make_tensor_value_info
+    node = helper.make_node("GatherBlockQuantized", ["q", "i", "s"], ["y"], domain="com.microsoft", block_size=32, gather_axis=0, quantize_axis=1)
+    graph = helper.make_graph([node], "g", [info("i", TensorProto.INT64, [2, 2])], [info("y", TensorProto.FLOAT, [2, 2, 128])],
+                              [helper.make_tensor("q", TensorProto.FLOAT4E2M1, [64, 128], raw, raw=True), numpy_helper.from_array(scale, "s")])
+    imports = [helper.make_opsetid("", 23), helper.make_opsetid("com.microsoft", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=imports, ir_version=11), path)
+    assert onnxquant("dequantize", path, out).status == 0
+    assert np.array_equal(run(out, {"i": ROWS}), run(path, {"i": ROWS}))
