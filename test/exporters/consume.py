@@ -21,11 +21,11 @@ def generate(folder, count=12):
 
     model = og.Model(str(folder))
     params = og.GeneratorParams(model)
-    params.set_search_options(max_length=len(PROMPT) + count, min_length=len(PROMPT) + count)
+    params.set_search_options(max_length=128, min_length=len(PROMPT) + count)
     g = og.Generator(model, params)
     g.append_tokens(np.array([PROMPT], np.int32))
     first = np.array(g.get_output("logits"))[0, -1]
-    while not g.is_done():
+    for _ in range(count):
         g.generate_next_token()
     return [int(t) for t in g.get_sequence(0)], first
 
@@ -43,12 +43,9 @@ def genai(source, out, name):
         got, now = generate(to)
         d = settings["decoder"]
         config = {"num_key_value_heads": d["num_key_value_heads"], "head_dim": d["head_size"]}
-        hand = "not run by hand"
-        if "sliding_window" not in d:
-            rows = logits(to / "model.onnx", forced=got[len(PROMPT):-1], config=config)
-            mine = rows[len(PROMPT) - 1:].argmax(-1)
-            mine[mine == settings["eos_token_id"]] = -1
-            hand = f"{sum(int(a) == b for a, b in zip(mine, got[len(PROMPT):]))} of {len(mine)} tokens are those by hand"
+        config["window_size"] = d.get("sliding_window", {}).get("window_size")
+        mine = logits(to / "model.onnx", forced=got[len(PROMPT):-1], config=config)[len(PROMPT) - 1:].argmax(-1)
+        hand = f"{sum(int(a) == b for a, b in zip(mine, got[len(PROMPT):]))} of {len(mine)} tokens are those by hand"
         print(f"genai {name} {way}: {len(got)} tokens, logits {distance(now, first):.3f} from float; {hand}; {said(r)}", flush=True)
 
 
@@ -71,7 +68,7 @@ if __name__ == "__main__":
     kind, exports, out, *names = sys.argv[1:]
     pathlib.Path(out).mkdir(parents=True, exist_ok=True)
     for folder in sorted(pathlib.Path(exports).iterdir()):
-        if not names or folder.name in names:
+        if folder.suffix != ".cache" and (not names or folder.name in names):
             try:
                 {"genai": genai, "transformers.js": transformers_js}[kind](folder, pathlib.Path(out), folder.name)
             except Exception as e:

@@ -18,10 +18,10 @@ def session(path):
     return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
-def cache_of(i, heads, size):
-    """An empty cache: heads and channels as declared, else as given."""
+def cache_of(i, heads, size, window):
+    """An empty cache: heads and channels as declared, else as given. One that slides is as long as the window."""
     shape = [d if isinstance(d, int) and d > 0 else None for d in i.shape]
-    shape = [1, shape[1] or heads, 0, shape[3] or size] if len(shape) == 4 else [1 if k == 0 else d or 0 for k, d in enumerate(shape)]
+    shape = [1, shape[1] or heads, window if "sliding" in str(i.shape[2:3]) else 0, shape[3] or size] if len(shape) == 4 else [1 if k == 0 else d or 0 for k, d in enumerate(shape)]
     return np.zeros(shape, TYPES[i.type])
 
 
@@ -29,8 +29,8 @@ def logits(path, tokens=PROMPT, forced=(7, 100, 200, 31), encoder=None, config=N
     """Logits of the prompt, and of forced tokens that are read one by one with the cache: [prompt + forced, vocabulary]."""
     s = session(path)
     config = config or {}
-    heads, size = config.get("num_key_value_heads") or 0, config.get("head_dim") or 0
-    cache = {i.name: cache_of(i, heads, size) for i in s.get_inputs() if "past" in i.name}
+    heads, size, window = (config.get(key) or 0 for key in ("num_key_value_heads", "head_dim", "window_size"))
+    cache = {i.name: cache_of(i, heads, size, window) for i in s.get_inputs() if "past" in i.name}
     rows, seen = [], 0
     for step in [list(tokens), *([t] for t in forced)]:
         feed = dict(cache)

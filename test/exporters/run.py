@@ -51,7 +51,7 @@ def result(path, folder):
     config = json.loads((folder / "config.json").read_text()) if (folder / "config.json").exists() else {}
     if "genai_config.json" in os.listdir(folder):
         d = json.loads((folder / "genai_config.json").read_text())["model"]["decoder"]
-        config = {"num_key_value_heads": d["num_key_value_heads"], "head_dim": d["head_size"]}
+        config = {"num_key_value_heads": d["num_key_value_heads"], "head_dim": d["head_size"], "window_size": d.get("sliding_window", {}).get("window_size")}
     else:
         config["head_dim"] = config.get("head_dim") or config.get("d_kv") or config.get("hidden_size", 64) // config.get("num_attention_heads", 4)
         config["num_key_value_heads"] = config.get("num_key_value_heads") or config.get("decoder_attention_heads") or config.get("num_heads") or 4
@@ -87,8 +87,13 @@ def main():
     exports, out, *chosen = sys.argv[1:]
     exports, out = pathlib.Path(exports), pathlib.Path(out)
     only = os.environ.get("WAYS", "")
-    for folder in sorted(p for p in exports.iterdir() if p.is_dir() and (not chosen or p.name in chosen)):
-        floats = {p: result(p, folder) for p in models(folder)}
+    for folder in sorted(p for p in exports.iterdir() if p.is_dir() and p.suffix != ".cache" and (not chosen or p.name in chosen)):
+        floats = {}
+        for p in models(folder):
+            try:
+                floats[p] = result(p, folder)
+            except Exception as e:
+                print(f"{exports.name}/{folder.name}: {p.name} itself was not run: {str(e)[:200]}", flush=True)
         decoder = [p for p in floats if p.name == "model.onnx" and any(f"{c}.json" in os.listdir(folder) for c in ("generation_config", "genai_config"))]
         for way, (flags, limit) in WAYS.items():
             if not re.search(only, way) or "--calib" in flags and not decoder and "--kv-cache" not in flags:
