@@ -18,6 +18,7 @@ import (
 	"onnxquant/internal/msg"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/opset"
+	"onnxquant/internal/reach"
 	"onnxquant/internal/recognize"
 	"onnxquant/internal/rewrite"
 	"onnxquant/internal/target"
@@ -39,6 +40,7 @@ func (p *Plan) warnings() {
 	p.warnOfCoarse()
 	p.warnOfWrong8()
 	p.warnOfSiLU()
+	p.warnOfZeros()
 	p.warnOfShapes()
 	p.warnOfFloatInputs()
 	p.warnOfConvolutions()
@@ -156,6 +158,21 @@ func (p *Plan) wrong8() (nodes []*onnxpb.NodeProto) {
 		}
 	}
 	return nodes
+}
+
+// warnOfZeros counts the float16 weights in bodies whose MatMulNBits gets accuracy_level 4 by a flag. Without the flag they
+// get another level (discover.ScalesMayVanish).
+func (p *Plan) warnOfZeros() {
+	count := 0
+	for _, w := range p.Weights {
+		inBody := func(l reach.Leaf) bool { return p.graph.Home(l.Node).Owner != nil }
+		if c := w.Choice; c.Style == spec.NBits && c.NBits.Product && !c.NBits.Bnb4 && c.AccuracyLevel == spec.AccuracyInt8 && w.Form.DType == dtype.Float16 && slices.ContainsFunc(w.Reach.Leaves, inBody) {
+			count++
+		}
+	}
+	if count > 0 {
+		p.warn("%s in bodies of If, Loop or Scan: ONNX Runtime may compute zeros of float16 scales with --accuracy-level 4; --accuracy-level 1 is right", english.Plural(count, "weight", ""))
+	}
 }
 
 // warnOfSiLU names the products of a value with its Sigmoid that the target computes wrongly on activations of 16 bits.

@@ -6,11 +6,15 @@ import (
 	"strings"
 	"testing"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/convert"
 	"onnxquant/internal/graph"
+	"onnxquant/internal/half"
+	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/testing/graphtext"
 	"onnxquant/internal/testing/modeltest"
 	"onnxquant/rules"
+	"onnxquant/spec"
 )
 
 // If nothing is quantized, a warning says why.
@@ -51,6 +55,43 @@ func TestNothingIsQuantized(t *testing.T) {
 			}
 			if want := "nothing is quantized: " + c.want; !slices.Contains(p.Warnings, want) {
 				t.Errorf("warnings %q, want %q", p.Warnings, want)
+			}
+		})
+	}
+}
+
+// In a body, accuracy_level 4 asked for by a flag may make ONNX Runtime compute zeros of float16 scales.
+func TestLevelInBodies(t *testing.T) {
+	branches := func(then *onnxpb.NodeProto) *graph.Graph {
+		return modeltest.Open(t, modeltest.Write(t, modeltest.Model([]*onnxpb.TensorProto{modeltest.Floats("w", 64, 64)}, []*onnxpb.NodeProto{
+			modeltest.Node("Cast", "c", "i", modeltest.IntAttr("to", 9)),
+			modeltest.Node("If", "y", "c", modeltest.GraphAttr("then_branch", nil, then), modeltest.GraphAttr("else_branch", nil, modeltest.Node("Abs", "e", "x"))),
+		}))).Graph()
+	}
+	for _, c := range []struct {
+		name  string
+		level spec.AccuracyLevel
+		half  bool
+		warns bool
+	}{
+		{"asked for", spec.AccuracyInt8, true, true},
+		{"default", spec.AccuracyDefault, true, false},
+		{"level 1", spec.AccuracyFloat32, true, false},
+		{"float32", spec.AccuracyInt8, false, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := planned(t, branches(modeltest.Node("MatMul", "t", "x w")), options(func(o *convert.Options) {
+				o.Discover.Style, o.Discover.AccuracyLevel = spec.NBits, c.level
+				if c.half {
+					o.Half = &half.Options{To: dtype.Float16}
+				}
+			}))
+			if len(p.Weights) != 1 {
+				t.Fatalf("%d weights", len(p.Weights))
+			}
+			warned := slices.ContainsFunc(p.Warnings, func(w string) bool { return strings.Contains(w, "--accuracy-level 1 is right") })
+			if warned != c.warns {
+				t.Errorf("warnings %q", p.Warnings)
 			}
 		})
 	}

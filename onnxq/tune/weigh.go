@@ -18,6 +18,8 @@ const (
 	weighSamples = 8
 	quick        = 2.0 // seconds for more samples: mixes that few samples choose fit others badly
 	quickSamples = 64
+	least        = 2
+	patience     = 3 // times as long for the least number of samples: errors of weights alone rank mixes badly
 )
 
 // anchors are the formats that runs weigh. The loss of a weight grows about as its squared error, so the others follow.
@@ -83,8 +85,10 @@ func (s *search) affordable() (int, error) {
 	}
 	each := max(s.outputs.seconds*float64(weights*len(anchors)), 1e-9)
 	n := max(min(int(seconds/each), weighSamples), min(int(min(seconds, quick)/each), quickSamples))
-	n = min(n, s.outputs.samples.Calibration)
-	if n < 2 {
+	if n < least && least*each <= patience*seconds {
+		n = least
+	}
+	if n = min(n, s.outputs.samples.Calibration); n < least {
 		return 0, nil
 	}
 	return n, nil
