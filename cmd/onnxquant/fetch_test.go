@@ -153,7 +153,7 @@ func TestRemote(t *testing.T) {
 	if !strings.Contains(command, " "+name+" tuned.onnx") {
 		t.Error(text)
 	}
-	if text := run(2, "tune", "--score", "echo 1", "--max-drop", "0", name, "s3://bucket/out.onnx"); !strings.Contains(text, "tune writes OUT as a file") {
+	if text := run(2, "tune", "--score", "echo 1", "--max-drop", "0", name, "s3://bucket/out.onnx"); !strings.Contains(text, "s3://bucket/out.onnx: only outputs of a conversion or a batch can be objects; name a file") {
 		t.Error(text)
 	}
 

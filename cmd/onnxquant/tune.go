@@ -126,9 +126,6 @@ func runTune(ctx context.Context, c *cli.Console, args []string) error {
 	if err != nil {
 		return err
 	}
-	if remote.Is(out) {
-		return cli.Usagef("%s: tune writes OUT as a file; its command line, with this name as OUT, then makes the object", cli.Printable(remote.Plain(out)))
-	}
 	paths, remove, err := remote.Local(ctx, []string{in}, false)
 	if err != nil {
 		return err
