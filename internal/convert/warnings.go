@@ -18,7 +18,6 @@ import (
 	"onnxquant/internal/msg"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/opset"
-	"onnxquant/internal/reach"
 	"onnxquant/internal/recognize"
 	"onnxquant/internal/rewrite"
 	"onnxquant/internal/target"
@@ -165,8 +164,7 @@ func (p *Plan) wrong8() (nodes []*onnxpb.NodeProto) {
 func (p *Plan) warnOfZeros() {
 	count := 0
 	for _, w := range p.Weights {
-		inBody := func(l reach.Leaf) bool { return p.graph.Home(l.Node).Owner != nil }
-		if c := w.Choice; c.Style == spec.NBits && c.NBits.Product && !c.NBits.Bnb4 && c.AccuracyLevel == spec.AccuracyInt8 && w.Form.DType == dtype.Float16 && slices.ContainsFunc(w.Reach.Leaves, inBody) {
+		if c := w.Choice; c.Style == spec.NBits && c.NBits.Product && !c.NBits.Bnb4 && c.AccuracyLevel == spec.AccuracyInt8 && w.Form.DType == dtype.Float16 && w.ReadInBody(p.graph) {
 			count++
 		}
 	}

@@ -461,8 +461,14 @@ func ScalesMayVanish(x *graph.Graph, w Tensor, c Choice) bool {
 	if w.DType != dtype.Float16 && !c.ScaleType.Smaller() {
 		return false
 	}
-	inBody := func(l reach.Leaf) bool { return x.Home(l.Node).Owner != nil }
-	return c.Target.Target != spec.ORTWeb || x.Nested(w.Value) || slices.ContainsFunc(w.Reach.Leaves, inBody)
+	return c.Target.Target != spec.ORTWeb || x.Nested(w.Value) || w.readInBody(x)
+}
+
+// ReadInBody reports whether an operator in a body of If, Loop or Scan reads the weight.
+func (d *Decision) ReadInBody(x *graph.Graph) bool { return d.tensor().readInBody(x) }
+
+func (t Tensor) readInBody(x *graph.Graph) bool {
+	return slices.ContainsFunc(t.Reach.Leaves, func(l reach.Leaf) bool { return x.Home(l.Node).Owner != nil })
 }
 
 // SharesHalf reports whether several products read a float16 weight. With accuracy_level 4, ONNX
