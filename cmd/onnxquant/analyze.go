@@ -136,10 +136,11 @@ func runAnalyze(ctx context.Context, c *cli.Console, args []string) error {
 		}
 	}
 	if f.page != "" {
-		r, err := report.Analysis(ctx, fs.Arg(0), m, a, reportOptions(args, "analyze"))
+		r, err := report.Analysis(ctx, paths[0], m, a, reportOptions(args, "analyze"))
 		if err != nil {
 			return err
 		}
+		r.In.Path = remote.Plain(fs.Arg(0))
 		if err := writePage(f.page, r); err != nil {
 			return err
 		}

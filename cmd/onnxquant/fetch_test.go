@@ -148,6 +148,16 @@ func TestRemote(t *testing.T) {
 	if text := run(0, "analyze", "--candidates", "int4:32", name); !strings.Contains(text, "int4:32") {
 		t.Error(text)
 	}
+	run(0, "analyze", "--candidates", "int4:32", "--report", "a.html", name)
+	run(0, "report", "--candidates", "none", "--quiet", "--html", "r.html", name, "want.onnx")
+	for _, page := range []string{"a.html", "r.html"} {
+		if b, err := os.ReadFile(page); err != nil || !strings.Contains(string(b), name) || strings.Contains(string(b), "onnxquant-fetch-") {
+			t.Errorf("%s does not name IN as it was given: %v", page, err)
+		}
+	}
+	if text := run(1, "tune", "--score", "exit 3 #{}", "--max-drop", "0", "--force", name, "tuned.onnx"); !strings.Contains(text, "onnxquant: "+name+": ") {
+		t.Error(text)
+	}
 	text = run(0, "tune", "--score", "echo 1 #{}", "--max-drop", "0", "--try", "weights", "--trials", "1", name, "tuned.onnx")
 	command := text[strings.LastIndex(text, "again")+len("again"):]
 	if !strings.Contains(command, " "+name+" tuned.onnx") {

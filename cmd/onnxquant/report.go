@@ -100,6 +100,10 @@ func runReport(ctx context.Context, c *cli.Console, args []string) error {
 	if err != nil {
 		return comparisonError(err)
 	}
+	r.In.Path = remote.Plain(fs.Arg(0))
+	for i := range r.Outs {
+		r.Outs[i].Path = remote.Plain(fs.Arg(i + 1))
+	}
 	if err := writePage(page, r); err != nil {
 		return err
 	}

@@ -39,7 +39,7 @@ func (s *search) final(ctx context.Context, t *Trial) (ok bool, err error) {
 		float = *s.result.FinalOf
 	} else if s.result.Float.Score != nil {
 		if float, err = s.judge.Judge(ctx, s.in, true); err != nil {
-			return false, fmt.Errorf("%s: %w", s.in, err)
+			return false, fmt.Errorf("%s: %w", s.result.Input, err)
 		}
 		s.result.FinalOf = &float
 	}

@@ -185,7 +185,7 @@ func (s *search) judges(ctx context.Context) (err error) {
 		}
 	}
 	if s.result.Float, err = s.judge.Judge(ctx, s.in, false); err != nil {
-		return fmt.Errorf("%s: %w", s.in, err)
+		return fmt.Errorf("%s: %w", s.result.Input, err)
 	}
 	if q := s.result.Float; q.Loss != nil {
 		if err := s.goal.limits(q.Score != nil).Measurable(*q.Loss); err != nil {
@@ -194,12 +194,12 @@ func (s *search) judges(ctx context.Context) (err error) {
 	}
 	s.countRows()
 	if text := s.goal.lost(s.result.Float, s.result.Float, s.lower); text != "" {
-		return fmt.Errorf("%w: %s itself has %s", ErrGoal, s.in, text)
+		return fmt.Errorf("%w: %s itself has %s", ErrGoal, s.result.Input, text)
 	}
 	if s.opts.Score != nil && s.opts.Score.Final != "" { // a command that fails is better known now
 		q, err := s.judge.Judge(ctx, s.in, true)
 		if err != nil {
-			return fmt.Errorf("%s: %w", s.in, err)
+			return fmt.Errorf("%s: %w", s.result.Input, err)
 		}
 		s.result.FinalOf = &q
 	}
@@ -258,7 +258,7 @@ func (s *search) plan(ctx context.Context) error {
 		for why := range p.refused {
 			text = why
 		}
-		return fmt.Errorf("%s: no candidate fits the model: %s", s.in, text)
+		return fmt.Errorf("%s: no candidate fits the model: %s", s.result.Input, text)
 	}
 	return nil
 }

@@ -56,7 +56,7 @@ func (s *search) weigh(ctx context.Context) (*analyze.Mixes, error) {
 	}
 	m, err := analyze.MeasureMixes(ctx, s.model, opts)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", s.in, err)
+		return nil, fmt.Errorf("%s: %w", s.result.Input, err)
 	}
 	p.weights = map[string]*analyze.Weight{}
 	for i, w := range m.Weights() {
