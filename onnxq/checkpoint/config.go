@@ -76,12 +76,22 @@ func (c config) blockOf(k, scales int64) int64 {
 // those whose exporter folded it into a constant.
 var onePlus = []string{"gemma", "gemma2", "gemma3", "gemma3_text", "nemotron", "qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text"}
 
-// plusOne reports whether the model has 1 + weight where the checkpoint has the weight of that name.
+// plusOne reports whether a value of the model is 1 + the checkpoint's weight of that name. Such norms are RMS norms, except
+// Nemotron's. Norms of vision towers have the weight itself.
 func (c *checkpoint) plusOne(v *graph.Value, name string) bool {
-	return slices.Contains(onePlus, c.config.model) && strings.HasSuffix(name, "norm.weight") && !strings.Contains(name, "linear_attn") &&
-		slices.ContainsFunc(v.Uses, func(u graph.Use) bool {
-			op := u.Node.GetOpType()
-			folded := op == "Mul" && !strings.HasSuffix(v.Path, name)
-			return folded || strings.HasSuffix(op, "LayerNormalization") || op == "RMSNormalization" || op == "GroupQueryAttention"
-		})
+	if !slices.Contains(onePlus, c.config.model) || !strings.HasSuffix(name, "norm.weight") ||
+		slices.ContainsFunc([]string{"linear_attn", "vision", "visual"}, func(other string) bool { return strings.Contains(name, other) }) {
+		return false
+	}
+	return slices.ContainsFunc(v.Uses, func(u graph.Use) bool {
+		switch u.Node.GetOpType() {
+		case "LayerNormalization", "SkipLayerNormalization":
+			return c.config.model == "nemotron"
+		case "SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization", "RMSNormalization", "GroupQueryAttention":
+			return true
+		case "Mul":
+			return !strings.HasSuffix(v.Name, ".weight") // a constant that the exporter folded; a weight keeps its name
+		}
+		return false
+	})
 }

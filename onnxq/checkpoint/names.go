@@ -12,8 +12,8 @@ import (
 	"onnxquant/rules"
 )
 
-// find returns the pieces that make a value: mostly one; nil if there are none.
-func (c *checkpoint) find(v *graph.Value, names *rules.Names) ([]piece, error) {
+// find returns the pieces that make a value: mostly one; nil if there are none. All names of the checkpoint begin with front.
+func (c *checkpoint) find(v *graph.Value, names *rules.Names, front string) ([]piece, error) {
 	name, ok := names.For(v.Path)
 	if !ok {
 		return nil, nil
@@ -23,7 +23,7 @@ func (c *checkpoint) find(v *graph.Value, names *rules.Names) ([]piece, error) {
 		list = append(list, moduleNames(v)...)
 	}
 	for i, name := range list {
-		for _, try := range c.spellings(name) {
+		for _, try := range c.spellings(name, front) {
 			p, err := c.piece(try)
 			switch {
 			case err != nil:
@@ -45,7 +45,7 @@ func (c *checkpoint) find(v *graph.Value, names *rules.Names) ([]piece, error) {
 			}
 		}
 	}
-	return c.tied(list)
+	return c.tied(list, front)
 }
 
 // modules are parts of models that are exported alone: names of their graphs begin inside of them.
@@ -55,27 +55,27 @@ var modules = []string{"encoder.", "model.encoder.", "decoder.", "model.decoder.
 // is the module with the most tensors of the model, and the fewest others; "" if two have as many.
 func (c *checkpoint) module(x *graph.Graph, names *rules.Names) string {
 	best, most, others := "", 0, 0
-	for _, c.front = range append([]string{""}, modules...) {
+	for _, front := range append([]string{""}, modules...) {
 		n := 0
 		for _, v := range x.Values {
 			if dtype.DType(v.Tensor.GetDataType()).Float() {
-				if parts, err := c.find(v, names); parts != nil || err != nil {
+				if parts, err := c.find(v, names, front); parts != nil || err != nil {
 					n++
 				}
 			}
 		}
-		if n > 0 && c.front == "" {
+		if n > 0 && front == "" {
 			return ""
 		}
 		left := -n
 		for name := range c.tensors {
-			if strings.HasPrefix(name, c.front) {
+			if strings.HasPrefix(name, front) {
 				left++
 			}
 		}
 		switch {
 		case n > most, n == most && left < others:
-			best, most, others = c.front, n, left
+			best, most, others = front, n, left
 		case n == most && left == others:
 			best = ""
 		}
@@ -87,11 +87,11 @@ func (c *checkpoint) module(x *graph.Graph, names *rules.Names) string {
 }
 
 // tied returns the embedding for the weight of a head that the checkpoint lacks: the two are one tensor then.
-func (c *checkpoint) tied(names []string) ([]piece, error) {
-	if !slices.ContainsFunc(names, func(name string) bool { return slices.Contains(c.spellings(name), "lm_head.weight") }) {
+func (c *checkpoint) tied(names []string, front string) ([]piece, error) {
+	if !slices.ContainsFunc(names, func(name string) bool { return slices.Contains(c.spellings(name, front), "lm_head.weight") }) {
 		return nil, nil
 	}
-	for _, name := range c.spellings("model.embed_tokens.weight") {
+	for _, name := range c.spellings("model.embed_tokens.weight", front) {
 		p, err := c.piece(name)
 		if err != nil {
 			return nil, err
@@ -119,14 +119,15 @@ func (c *checkpoint) piece(name string) (*piece, error) {
 }
 
 // spellings are the names under which a checkpoint may have a tensor: with the name of the base model in front, or without.
-// That name is "model", or the type of the model, such as "bert". A module around the model may be called so, too.
-func (c *checkpoint) spellings(name string) []string {
+// That name is "model", or the type of the model, such as "bert". A module around the model may be called so, too. A front
+// allows one name alone.
+func (c *checkpoint) spellings(name, front string) []string {
+	if front != "" {
+		return []string{front + name}
+	}
 	fronts := []string{"model."}
 	if c.config.model != "" {
 		fronts = append(fronts, c.config.model+".")
-	}
-	if c.front != "" {
-		return []string{c.front + name}
 	}
 	list := []string{name}
 	for _, front := range fronts {
@@ -174,7 +175,9 @@ func moduleNames(v *graph.Value) (list []string) {
 }
 
 // scope returns the module of a node in an export by torch.export, which lists modules from the outermost on, then the
-// operator: "[”, 'model', 'model.layers.0', 'linear_3']".
+// operator:
+//
+//	['', 'model', 'model.layers.0', 'linear_3']
 func scope(n *onnxpb.NodeProto) string {
 	for _, p := range n.MetadataProps {
 		if list := strings.Split(p.GetValue(), ", "); p.GetKey() == "pkg.torch.onnx.name_scopes" && len(list) >= 3 {

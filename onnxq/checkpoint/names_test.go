@@ -10,6 +10,7 @@ import (
 	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/checkpoint"
+	"onnxquant/rules"
 )
 
 // reading is a model with one float tensor of that name, which a node of operator op reads.
@@ -56,6 +57,13 @@ func TestNorms(t *testing.T) {
 		{"SimplifiedLayerNormalization", "model.layers.3.attn.q_norm.layernorm.weight", "model.layers.3.self_attn.q_norm.weight", "qwen3", w},
 		{"SimplifiedLayerNormalization", "model.layers.3.attn.k_norm.layernorm.weight", "model.layers.3.self_attn.k_norm.weight", "gemma3_text", plus(w, 1)},
 		{"SimplifiedLayerNormalization", "model.layers.4.final_norm_layernorm.weight", "model.norm.weight", "nemotron", plus(w, 1)},
+		{"LayerNormalization", "model.layers.4.final_norm_layernorm.weight", "model.norm.weight", "nemotron", plus(w, 1)},
+		{"LayerNormalization", "vision_tower.vision_model.post_layernorm.weight", "vision_tower.vision_model.post_layernorm.weight", "gemma3", w},
+		{"LayerNormalization", "projector.norm.weight", "projector.norm.weight", "gemma3", w},
+		{"SimplifiedLayerNormalization", "language_model.model.norm.weight", "language_model.model.norm.weight", "gemma3", plus(w, 1)},
+		{"RMSNormalization", "multi_modal_projector.mm_soft_emb_norm.weight", "multi_modal_projector.mm_soft_emb_norm.weight", "gemma3", plus(w, 1)},
+		{"Mul", "layers.0.input_layernorm.weight", "model.layers.0.input_layernorm.weight", "gemma2", w}, // another spelling of its own name
+		{"Mul", "model.layers.0.input_layernorm.weight", "layers.0.input_layernorm.weight", "gemma2", w},
 		{"SimplifiedLayerNormalization", "model.layers.4.final_norm_layernorm.weight", "model.norm.weight", "gemma4", w},
 	} {
 		m := reading(t, c.op, c.name, 16)
@@ -67,6 +75,21 @@ func TestNorms(t *testing.T) {
 		if got := content(t, m, c.name); !same(got, c.want) {
 			t.Errorf("%s of %s: %v", c.name, c.model, got[:4])
 		}
+	}
+}
+
+// A file of names gives a constant of an exporter the name of a norm: a Mul reads the sum.
+func TestNormByFileOfNames(t *testing.T) {
+	m := reading(t, "Mul", "onnx::Mul_7", 16)
+	names, err := rules.ParseNames([]byte(`{"onnx::Mul_7": "model.norm.weight"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := checkpoint.Read(m, checkpointOf(t, `{"model_type": "gemma2"}`, floats("model.norm.weight", ramp(16), 16)), names); err != nil {
+		t.Fatal(err)
+	}
+	if got := content(t, m, "onnx::Mul_7"); !same(got, plus(ramp(16), 1)) {
+		t.Error(got)
 	}
 }
 
@@ -150,6 +173,7 @@ func TestModuleOfNode(t *testing.T) {
 	norm, q := ramp(16), ramp(16*16)
 	const scopes = "['', 'wrapped', 'wrapped.model', 'wrapped.model.layers.0.self_attn.q_proj', 'linear']"
 	list := []stored{
+		floats("vision_tower.post_layernorm.weight", norm, 16),
 		floats("model.layers.0.input_layernorm.weight", norm, 16), floats("model.layers.0.self_attn.q_proj.weight", q, 16, 16),
 		floats("bert.pooler.dense.weight", q, 16, 16), floats("model.encoder.fc1.weight", q, 16, 16),
 	}
@@ -160,6 +184,8 @@ func TestModuleOfNode(t *testing.T) {
 	}{
 		{"Mul", "/model/layers.0/input_layernorm/Mul_1", "", "onnx::Mul_7", "llama", []int64{16}, norm},
 		{"Mul", "/model/layers.0/input_layernorm/Mul_1", "", "onnx::Mul_7", "gemma2", []int64{16}, plus(norm, 1)},
+		{"Mul", "/wrapped/model/layers.0/input_layernorm/Mul_1", "['', 'wrapped.model.layers.0.input_layernorm', 'mul']", "wrapped.model.layers.0.input_layernorm.weight", "gemma2", []int64{16}, norm},
+		{"Mul", "/vision_tower/post_layernorm/Mul_1", "", "onnx::Mul_7", "gemma3", []int64{16}, norm},
 		{"Mul", "/model/layers.0/input_layernorm/Mul", "", "two", "llama", nil, nil}, // another constant of the module
 		{"Pow", "/model/layers.0/input_layernorm/Pow", "", "two", "llama", []int64{1}, nil},
 		{"MatMul", "node_linear_3", scopes, "val_95", "llama", []int64{16, 16}, turned(q, 16, 16)},

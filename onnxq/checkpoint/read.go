@@ -163,7 +163,6 @@ type checkpoint struct {
 	path    string
 	tensors map[string]tensor
 	config  config
-	front   string                   // of all names: the module that the model is, such as the encoder; mostly ""
 	orders  map[*graph.Value][]int32 // in which weights have the indices of K
 }
 
@@ -202,13 +201,13 @@ func (c *checkpoint) open(m *onnxq.Model, path string) error {
 func (c *checkpoint) replace(x *graph.Graph, names *rules.Names) (*Weights, error) {
 	w := &Weights{Coded: map[string]int{}, Decoded: map[string]int{}}
 	taken := map[string]bool{}
-	c.front = c.module(x, names)
+	front := c.module(x, names)
 	for _, v := range x.Values {
 		if !dtype.DType(v.Tensor.GetDataType()).Float() {
 			continue
 		}
 		w.Of++
-		parts, err := c.find(v, names)
+		parts, err := c.find(v, names, front)
 		if err == nil && parts != nil {
 			parts, err = c.give(x, v, parts)
 		}
