@@ -34,14 +34,3 @@ func (b BitCount) Set(s string) error {
 func (b BitCount) String() string   { return "" }
 func (b BitCount) Type() string     { return "N" }
 func (b BitCount) Values() []string { return []string{"2", "4", "8"} }
-
-// CodedFormats lists all formats except float.
-func CodedFormats() []spec.Format {
-	var names []spec.Format
-	for _, f := range spec.Formats() {
-		if f != spec.Float {
-			names = append(names, f)
-		}
-	}
-	return names
-}

@@ -2,8 +2,7 @@ package specvalue
 
 import "errors"
 
-// DataPaths is the value of a flag that takes calibration data. If the flag is repeated, they add
-// up.
+// DataPaths is the value of a flag that takes calibration data. If the flag is repeated, they add up.
 type DataPaths struct{ To *[]string }
 
 func (d DataPaths) Set(s string) error {

@@ -1,4 +1,5 @@
-// Package specvalue has values of flags that package spec knows, such as formats, ranges of blocks and accuracy levels, and presets.
+// Package specvalue has the values of flags for what a conversion is given: formats, bits, ranges of blocks, accuracy levels, shares,
+// presets, and paths of calibration data.
 //
 // A value gets a pointer to what it sets. Its errors name what is near to what was given.
 package specvalue
@@ -45,6 +46,17 @@ type FormatValue struct{ cli.Choice[spec.Format] }
 // NewFormat makes a flag that takes one of the allowed formats.
 func NewFormat(value *spec.Format, allowed []spec.Format) FormatValue {
 	return FormatValue{cli.Choice[spec.Format]{Value: value, Allowed: allowed, Kind: "FORMAT"}}
+}
+
+// CodedFormats lists all formats except float.
+func CodedFormats() []spec.Format {
+	var names []spec.Format
+	for _, f := range spec.Formats() {
+		if f != spec.Float {
+			names = append(names, f)
+		}
+	}
+	return names
 }
 
 func (f FormatValue) Set(s string) error {
