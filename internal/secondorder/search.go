@@ -20,8 +20,8 @@ const (
 	scalings = 2 // in a round of Refine
 )
 
-// Columns are short up to so many elements. The time for their codes is little, and their codes stay as they were when
-// all columns had four rounds and the slope took a whole product.
+// Columns are short up to so many elements. They have more rounds, and a slope of a whole product: the time for their codes is
+// little.
 const short = 1024
 
 // roundsOf is how many rounds Refine makes. Another round may find better codes by chance. The longer a column, the less

@@ -1,4 +1,4 @@
-"""Forms for weights of MLX (code · scale + bias of a group) in ONNX Runtime: which are exact. docs/checkpoints.md has times."""
+"""Forms for weights of MLX (code · scale + bias of a group) in ONNX Runtime: which are exact. docs/log/targets.md has times."""
 import numpy as np
 import onnxruntime as ort
 import pytest
