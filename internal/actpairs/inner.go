@@ -59,11 +59,14 @@ func (f *innerValues) region(entries ...*graph.Value) *region {
 	return &region{f.x, entries, map[*graph.Value]bool{}}
 }
 
-// from reports whether v is computed from an entry, or is one.
-func (r *region) from(v *graph.Value) bool { return slices.Contains(r.entries, v) || r.behind(v) }
+// contains reports whether v was added.
+func (r *region) contains(v *graph.Value) bool { return r.on[v] }
 
-// behind reports whether v is computed from an entry.
-func (r *region) behind(v *graph.Value) bool {
+// reads reports whether v is an entry, or was added now or before.
+func (r *region) reads(v *graph.Value) bool { return slices.Contains(r.entries, v) || r.add(v) }
+
+// add adds v, and what it is computed from, if that leads back to an entry. It reports whether the region has v then.
+func (r *region) add(v *graph.Value) bool {
 	if v == nil || v.Tensor != nil || v.Node == nil || slices.Contains(r.entries, v) {
 		return false
 	}
@@ -73,7 +76,7 @@ func (r *region) behind(v *graph.Value) bool {
 	}
 	r.on[v] = false
 	for _, in := range r.x.Inputs(v.Node) {
-		on = r.from(in) || on
+		on = r.reads(in) || on
 	}
 	r.on[v] = on
 	return on
@@ -89,11 +92,12 @@ func (f *innerValues) root(n *onnxpb.NodeProto) {
 	case n.GetOpType() == "Sqrt", ok && math.Abs(float64(e)) == 0.5:
 		squares = f.squares(f.x.Source(n, 0), map[*graph.Value]bool{})
 	}
+	squares = slices.DeleteFunc(squares, func(v *graph.Value) bool { return v == nil }) // of nodes that lack an input
 	if root == nil || len(squares) == 0 {
 		return
 	}
 	r := f.region(f.entries(squares)...)
-	if !r.behind(root) {
+	if !r.add(root) {
 		return
 	}
 	r.after(root)
@@ -141,12 +145,12 @@ func (f *innerValues) squares(v *graph.Value, seen map[*graph.Value]bool) (all [
 func (f *innerValues) entries(squares []*graph.Value) (all []*graph.Value) {
 	for i, s := range squares {
 		if s.Node != nil && s.Tensor == nil && s.Node.GetOpType() == "Sub" {
-			if x := f.x.Source(s.Node, 0); x != nil && x.Tensor == nil && f.region(x).behind(f.x.Source(s.Node, 1)) {
+			if x := f.x.Source(s.Node, 0); x != nil && x.Tensor == nil && f.region(x).add(f.x.Source(s.Node, 1)) {
 				s = x
 			}
 		}
 		others := slices.Delete(slices.Clone(squares), i, i+1)
-		if !f.region(others...).behind(s) && !slices.Contains(all, s) {
+		if !f.region(others...).add(s) && !slices.Contains(all, s) {
 			all = append(all, s)
 		}
 	}
@@ -161,7 +165,7 @@ func (r *region) after(root *graph.Value) {
 		queue = queue[1:]
 		for _, u := range v.Uses {
 			made := r.x.Made(u.Node)
-			if made == nil || r.on[made] || !within[u.Node.GetOpType()] || !graph.IsStandard(u.Node.GetDomain()) {
+			if made == nil || r.contains(made) || !within[u.Node.GetOpType()] || !graph.IsStandard(u.Node.GetDomain()) {
 				continue
 			}
 			if on, divides := r.goesOn(u.Node, v, divided[v]); on {
@@ -191,9 +195,9 @@ func (r *region) goesOn(n *onnxpb.NodeProto, v *graph.Value, divided bool) (on, 
 	for _, in := range r.x.Inputs(n) {
 		switch {
 		case in == nil, in == v, in.Tensor != nil:
-		case product && r.from(in):
+		case product && r.reads(in):
 			divides = true
-		case !r.behind(in):
+		case !r.add(in):
 			return false, false
 		}
 	}
@@ -204,7 +208,7 @@ func (r *region) goesOn(n *onnxpb.NodeProto, v *graph.Value, divided bool) (on, 
 func (f *innerValues) gelu(n *onnxpb.NodeProto) {
 	for _, x := range f.arguments(f.x.Source(n, 0)) {
 		r := f.region(x)
-		if !r.behind(f.x.Made(n)) {
+		if !r.add(f.x.Made(n)) {
 			continue
 		}
 		v, sums := f.x.Made(n), 0
@@ -222,9 +226,9 @@ func (f *innerValues) gelu(n *onnxpb.NodeProto) {
 			case constant && op == "Add":
 				sums++
 			case constant && (op == "Mul" || op == "Div"):
-			case op == "Mul" && sums > 0 && (other == x || f.scaled(other) == x) && r.behind(made):
+			case op == "Mul" && sums > 0 && (other == x || f.scaled(other) == x) && r.add(made):
 				if next := soleReader(made); next != nil && next.GetOpType() == "Mul" && f.scaled(f.x.Made(next)) == made {
-					r.behind(f.x.Made(next))
+					r.add(f.x.Made(next))
 				}
 				f.keep(r)
 				return
@@ -281,7 +285,7 @@ func soleReader(v *graph.Value) *onnxpb.NodeProto {
 // keep notes the values of a function that nothing else reads. The others are results.
 func (f *innerValues) keep(r *region) {
 	inside := func(n *onnxpb.NodeProto) bool {
-		return !slices.ContainsFunc(r.x.Outputs(n), func(v *graph.Value) bool { return v != nil && !r.on[v] })
+		return !slices.ContainsFunc(r.x.Outputs(n), func(v *graph.Value) bool { return v != nil && !r.contains(v) })
 	}
 	for v, on := range r.on {
 		if on && !v.Output && len(v.Uses) > 0 && len(v.Yields()) == 0 && !slices.ContainsFunc(v.Uses, func(u graph.Use) bool { return !inside(u.Node) }) {

@@ -30,6 +30,10 @@ func TestInner(t *testing.T) {
 		{"Gelu, half first", `h = Mul(x, half); n = Div(x, r); q = Erf(n); a = Add(q, one); y = Mul(h, a)`, "h n q a"},
 		{"Gelu of Tanh", `p = Pow(x, three); q = Mul(p, c); v = Add(x, q); n = Mul(v, half); o = Tanh(n); a = Add(o, one); k = Mul(a, half); y = Mul(x, k)`, "p q v n o a k"},
 		{"a gate", `o = Tanh(z); a = Add(o, one); y = Mul(x, a)`, ""},
+		{"a product without factors", `q = Mul("", ""); o = Sqrt(q); y = Div(x, o)`, ""},
+		{"a square of nothing", `q = Pow("", two); o = Sqrt(q); y = Div(x, o)`, ""},
+		{"squares of nothing, and others", `q = Pow("", two); p = Mul(x, x); a = Add(p, q); o = Sqrt(a); y = Div(x, o)`, "p a o"},
+		{"a norm of nothing", `o = ReduceL2(""); y = Div(x, o)`, ""},
 		{"an LSTM's output", `o = Tanh(x); y = Mul(o, z)`, ""},
 	} {
 		x := modeltest.Graph(t, graphtext.Model(t, 13, values, strings.ReplaceAll(c.nodes, "; ", "\n"), "y"))
