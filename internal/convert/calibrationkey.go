@@ -17,7 +17,7 @@ import (
 
 // key returns a hash of all that the result of a calibration depends on, and one of the data alone.
 func (p *Plan) key(ctx context.Context, layers []layer, o layerfit.Options) (all, data string, err error) {
-	const version = 5 // increases when calibration finds other codes
+	const version = 6 // increases when calibration finds other codes
 	if data, err = p.opts.Calibration.Key(ctx); err != nil {
 		return "", "", err
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // journalVersion increases when the same options are measured in another way.
-const journalVersion = 2
+const journalVersion = 3
 
 // keptLoss is an OutputLoss in a journal, which tells 0 from nil.
 type keptLoss struct {
