@@ -126,7 +126,7 @@ func (r *run) find(ctx context.Context) (err error) {
 	if _, err = graph.New(r.model); err != nil { // it checks the structure
 		return fmt.Errorf("%s: %w", r.path, err)
 	}
-	if r.engine, err = engineFor(ctx, r.model.Proto.GetGraph(), r.opts); err != nil {
+	if r.engine, err = engineFor(ctx, r.model.Proto, r.opts); err != nil {
 		return err
 	}
 	self := slices.Contains(r.opts.Data, Self)

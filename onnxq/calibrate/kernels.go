@@ -11,12 +11,16 @@ import (
 
 // engineFor finds the engine that options ask for. If nobody asks for one, it is the pure Go one for a model
 // that ONNX Runtime has no kernel for.
-func engineFor(ctx context.Context, g *onnxpb.GraphProto, opts Options) (*observe.Engine, error) {
+func engineFor(ctx context.Context, m *onnxpb.ModelProto, opts Options) (*observe.Engine, error) {
 	if opts.Engine == "" || opts.Engine == observe.Auto {
-		for _, n := range g.GetNode() {
-			if why := withoutKernel(n); why != "" {
-				return observe.Lacking(fmt.Errorf("ONNX Runtime's CPU provider does not run %s: %s", graph.Describe(n), why)), nil
+		var lacking error
+		graph.WalkNodes(m, func(n *onnxpb.NodeProto) {
+			if why := withoutKernel(n); why != "" && lacking == nil {
+				lacking = fmt.Errorf("ONNX Runtime's CPU provider does not run %s: %s", graph.Describe(n), why)
 			}
+		})
+		if lacking != nil {
+			return observe.Lacking(lacking), nil
 		}
 	}
 	return observe.Find(ctx, opts.Engine, opts.Library)
