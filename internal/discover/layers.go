@@ -72,7 +72,7 @@ func (d *Decision) layersOf(c Choice, x, observed *graph.Graph) (all []Layer, wh
 		if all = append(all, one); one.Operation.Parts() != all[0].Operation.Parts() {
 			return nil, "its products have different numbers of groups"
 		}
-		if _, routed := one.Operation.(operands.Routed); routed && len(all) > 1 {
+		if len(all) > 1 && (one.routed() || all[0].routed()) {
 			return nil, "several operators read its experts"
 		}
 	}
@@ -85,21 +85,26 @@ func (d *Decision) layersOf(c Choice, x, observed *graph.Graph) (all []Layer, wh
 // ProductsOf returns the products of a weight with static codes; none if some cannot be observed.
 func (d *Decision) ProductsOf(x *graph.Graph) []Layer {
 	all, _ := d.layersOf(*d.Choice, x, x)
-	return slices.DeleteFunc(all, func(l Layer) bool {
-		_, routed := l.Operation.(operands.Routed)
-		return routed
-	})
+	return slices.DeleteFunc(all, Layer.routed)
+}
+
+// routed reports whether rows go to parts of the weight of their own.
+func (l Layer) routed() bool {
+	_, routed := l.Operation.(operands.Routed)
+	return routed
 }
 
 // product returns the layer of a MatMul or Gemm.
 func product(c Choice, x *graph.Graph, l reach.Leaf) (Layer, string) {
 	out := x.Made(l.Node)
-	if len(c.Operand.View) == 3 && l.Node.GetOpType() == "MatMul" && l.Input == 1 && c.Operand.Axis == 1 && c.Operand.View[0] <= mostExperts {
-		s := operands.Stack{N: int(c.Operand.View[0]), Width: int(c.Operand.View[1])}
-		return Layer{Operation: s, Input: x.Source(l.Node, 0)}, ""
+	one := len(c.Operand.View) == 2
+	if v := c.Operand.View; len(v) == 3 && l.Node.GetOpType() == "MatMul" && l.Input == 1 && c.Operand.Axis == 1 && v[0] <= mostExperts && l.Layout.Stacked(v[0], v[1], v[2]) {
+		if one = v[0] == 1; !one {
+			return Layer{Operation: operands.Stack{N: int(v[0]), Width: int(v[1])}, Input: x.Source(l.Node, 0)}, ""
+		}
 	}
 	switch {
-	case len(c.Operand.View) != 2:
+	case !one:
 		return Layer{}, "calibration is for matrices"
 	case l.Input != 1 || graph.IntAttribute(l.Node, "transA") != 0:
 		return Layer{}, "calibration is for the second factor of a product"

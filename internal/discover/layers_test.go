@@ -6,6 +6,7 @@ import (
 
 	"onnxquant/internal/discover"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/operands"
 	"onnxquant/internal/target"
 	"onnxquant/internal/testing/modeltest"
 	"onnxquant/spec"
@@ -42,6 +43,39 @@ func TestValueBesideAProduct(t *testing.T) {
 		}
 		if len(d.Layers) != 1 || got != c.want {
 			t.Errorf("%s: %d layers, %q beside the product", name, len(d.Layers), got)
+		}
+	}
+}
+
+// One matrix with a leading 1 is a matrix as any. Several, one after another, are a stack; in another order they are none.
+func TestStacksOfMatrices(t *testing.T) {
+	for _, c := range []struct {
+		shape []int64
+		nodes nodes
+		want  any
+	}{
+		{[]int64{1, 64, 32}, nodes{node("MatMul", "y", "x w")}, operands.Matrix{}},
+		{[]int64{1, 64, 32}, nodes{node("Transpose", "p", "w", intsAttr("perm", 2, 1, 0)), node("MatMul", "y", "x p")}, nil},
+		{[]int64{4, 64, 32}, nodes{node("MatMul", "y", "x w")}, operands.Stack{N: 4, Width: 64}},
+		{[]int64{4, 64, 32}, nodes{node("Transpose", "p", "w", intsAttr("perm", 2, 1, 0)), node("MatMul", "y", "x p")}, nil},
+		{[]int64{4, 64, 32}, nodes{node("Reshape", "p", "w s"), node("MatMul", "y", "x p")}, nil},
+	} {
+		model := modeltest.Model([]*onnxpb.TensorProto{floats("w", c.shape...), modeltest.Integers("s", 2, 2, 64, 32)}, c.nodes)
+		x := modeltest.Open(t, modeltest.Write(t, model)).Graph()
+		all, _, err := discover.All(x, discover.Options{
+			Ops: []string{"MatMul"}, Format: spec.Int4, Block: 32, Target: target.Of(spec.Portable),
+			Algorithm: spec.GPTQ, Memory: 1 << 30, Calibrated: true, Observed: x,
+		}, discover.Exceptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := all[slices.IndexFunc(all, func(d *discover.Decision) bool { return d.Value.Name == "w" })]
+		var got any
+		if len(d.Layers) == 1 {
+			got = d.Layers[0].Operation
+		}
+		if got != c.want {
+			t.Errorf("%v, %v: %#v, %q", c.shape, c.nodes, got, d.Note)
 		}
 	}
 }

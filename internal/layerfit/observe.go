@@ -235,7 +235,7 @@ const mostPatches = 1024
 
 // rowsOf returns the rows that a product reads in a sample.
 func (c *calibration) rowsOf(p Product, k, parts int, s *sample) (operands.Some, error) {
-	all, err := p.Operation.Rows(s.interim(p.Input), s.interim(p.Second), k*parts)
+	all, err := p.Operation.(operands.Dense).Rows(s.interim(p.Input), s.interim(p.Second), k*parts)
 	if err != nil {
 		return operands.Some{}, valueError(p.Input, err)
 	}

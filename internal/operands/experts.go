@@ -2,7 +2,6 @@ package operands
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"onnxquant/internal/experts"
@@ -12,6 +11,8 @@ import (
 // Routed is an Operation whose parts do not all get every row.
 type Routed interface {
 	Operation
+	// Part names a part: "expert" or "matrix".
+	Part() string
 	// Begin returns what finds the rows of samples. It keeps what it has read of other weights.
 	Begin() Routes
 	// Kept is how many bytes Routes keeps for a part at most.
@@ -50,8 +51,6 @@ type Affine struct {
 	Read func(expert int) (matrix, bias []float32, err error) // bias may be nil
 }
 
-var errRouted = errors.New("each part has rows of its own")
-
 // GoString tells products apart. It is the same in every process.
 func (e Experts) GoString() string {
 	s := fmt.Sprintf("operands.Experts{%d, %d, %d}", e.N, e.Top, e.Width)
@@ -64,10 +63,8 @@ func (e Experts) GoString() string {
 // Parts is the number of experts.
 func (e Experts) Parts() int { return e.N }
 
-// Rows is not called: see Begin.
-func (e Experts) Rows(Value, Value, int) (Rows, error) {
-	return nil, errRouted
-}
+// Part implements Routed.
+func (e Experts) Part() string { return "expert" }
 
 // Kept is the size of fc1 and fc3 of an expert, if they are needed.
 func (e Experts) Kept() (bytes int64) {

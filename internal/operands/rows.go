@@ -2,7 +2,7 @@
 // Gemm reads, the patches under the kernel of a convolution, the hidden states of a recurrent
 // operator, the rows that a router gives to experts.
 //
-// An [Operation] is made from the model, without values. [Operation.Rows] reads the values of one
+// An [Operation] is made from the model, without values. [Dense.Rows] and [Routes] read the values of one
 // sample, which the caller owns; it neither copies nor changes them.
 package operands
 
@@ -26,11 +26,16 @@ func (v Value) Len() int64 {
 	return n
 }
 
-// Operation finds the rows that a weight is multiplied by, and the products, in the inputs and outputs
-// of an operator. The columns of the weight have Parts parts of the same size; each part has its own
-// rows of K elements. A matrix product is a Matrix.
+// Operation is an operator that multiplies rows by a weight: Dense or Routed. The columns of the weight have Parts parts
+// of the same size; each part has its own rows of K elements.
 type Operation interface {
 	Parts() int
+}
+
+// Dense is an Operation whose parts get as many rows. It finds these, and the products, in the inputs and outputs of
+// the operator. A matrix product is a Matrix.
+type Dense interface {
+	Operation
 	// Rows returns the rows of an input; k is the length of a row over all parts. initial has the
 	// initial states of a Recurrence.
 	Rows(input, initial Value, k int) (Rows, error)

@@ -15,8 +15,8 @@ type Stack struct {
 // Parts is the number of matrices.
 func (s Stack) Parts() int { return s.N }
 
-// Rows is not called: see Begin.
-func (s Stack) Rows(Value, Value, int) (Rows, error) { return nil, errRouted }
+// Part implements Routed.
+func (s Stack) Part() string { return "matrix" }
 
 // Kept is 0: no other weight is needed.
 func (s Stack) Kept() int64 { return 0 }
@@ -50,10 +50,13 @@ type stacked struct {
 
 func (s *stacked) Take(input, _ Value) error {
 	d := input.Dims
-	if len(d) < 2 || d[len(d)-1] != int64(s.Width) || !s.shared(input) && d[len(d)-3] != int64(s.N) {
+	if len(d) == 0 || d[len(d)-1] != int64(s.Width) || !s.shared(input) && d[len(d)-3] != int64(s.N) {
 		return fmt.Errorf("its dims %v do not fit %d matrices with %d rows", d, s.N, s.Width)
 	}
-	s.input, s.height = input, int(d[len(d)-2])
+	s.input, s.height = input, 1
+	if len(d) > 1 {
+		s.height = int(d[len(d)-2])
+	}
 	return nil
 }
 

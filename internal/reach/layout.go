@@ -159,6 +159,28 @@ func (l layout) sum(axes []int, shape []int64, whole bool) (o Operand, ok bool) 
 	return o, true
 }
 
+// Stacked reports whether the tensor is read as matrices [N, rows, columns], in the order in which it is stored.
+func (l layout) Stacked(n, rows, columns int64) bool {
+	dims := l.shape()
+	for len(dims) > 3 && dims[0] == 1 {
+		dims = dims[1:]
+	}
+	if len(dims) == 2 && n == 1 {
+		dims = slices.Insert(dims, 0, n)
+	}
+	if !slices.Equal(dims, []int64{n, rows, columns}) {
+		return false
+	}
+	step := int64(1)
+	for _, s := range slices.Backward(slices.Concat(l.Axes...)) {
+		if s.size > 1 && s.step != step {
+			return false
+		}
+		step *= s.size
+	}
+	return true
+}
+
 // Straight reports whether the elements along each axis are equally spaced.
 func (l layout) Straight() bool {
 	for _, axis := range l.Axes {
