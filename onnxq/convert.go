@@ -117,7 +117,7 @@ func (o Output) report(done *convert.Result) *Report {
 			Columns: c.Columns, GPTQ: c.GPTQ, Output: c.Output, OutputMSE: c.OutputMSE, Samples: c.Samples, HeldOut: c.HeldOut, Refused: c.Refused,
 		}
 		for _, e := range done.Experts {
-			r.Calibration.Experts = append(r.Calibration.Experts, FallbackExperts{e.Weight, e.Few, e.Worse})
+			r.Calibration.Experts = append(r.Calibration.Experts, FallbackExperts{e.Weight, e.Part, e.Few, e.NotHeldOut, e.Worse, e.Unsolved, e.UnsolvedWhy})
 		}
 		if t := done.Tuned; t != nil {
 			r.Calibration.Tuned = &Tuned{t.Layers, t.Scales, t.Steps, t.Loss, t.Before, t.After, t.Why}

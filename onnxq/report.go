@@ -103,11 +103,16 @@ type Calibrated struct {
 	Poor      bool    `json:"poor,omitempty"`          // the error of the outputs leaves less than PoorOutputs: the model is of little use
 }
 
-// FallbackExperts are experts of a MoE that got the codes of algorithm mse, by their numbers.
+// FallbackExperts are experts of a MoE, or matrices that one MatMul multiplies, that got the codes of algorithm mse, by their
+// numbers.
 type FallbackExperts struct {
-	Weight string `json:"weight"`
-	Few    []int  `json:"few_rows,omitempty"` // the router gave too few rows to them
-	Worse  []int  `json:"worse,omitempty"`    // the codes found were worse on held-out rows
+	Weight      string `json:"weight"`
+	Part        string `json:"part"`                   // what the numbers are of: "expert" or "matrix"
+	Few         []int  `json:"few_rows,omitempty"`     // too few rows reach them
+	NotHeldOut  []int  `json:"not_held_out,omitempty"` // enough rows reach them, but none of these is held out
+	Worse       []int  `json:"worse,omitempty"`        // the codes found were worse on held-out rows
+	Unsolved    []int  `json:"unsolved,omitempty"`     // no codes follow from their rows
+	UnsolvedWhy string `json:"unsolved_why,omitempty"` // of the first of these
 }
 
 // Tuned says what Options.Tune gained. Losses are means over held-out samples.

@@ -34,7 +34,7 @@ type calibrated struct {
 	codes map[string]codes  // by path of the weight
 	notes map[string]string // why weights have no codes, by path
 
-	fallen []Experts
+	fallen []FallbackExperts
 }
 
 // run is a calibration that several conversions of one model share. Codes depend on the weights and
@@ -81,14 +81,14 @@ func (c *calibrated) errors() *layerfit.Errors {
 	return &c.result.Error
 }
 
-// Experts are the experts of a weight that got the codes of mse.
-type Experts struct {
+// FallbackExperts are the experts of a weight that got the codes of mse.
+type FallbackExperts struct {
 	Weight string
-	layerfit.Experts
+	layerfit.FallbackExperts
 }
 
 // experts lists the experts that got the codes of mse, by weight.
-func (c *calibrated) experts() (all []Experts) {
+func (c *calibrated) experts() (all []FallbackExperts) {
 	if c == nil {
 		return nil
 	}
@@ -182,7 +182,7 @@ func (p *Plan) calibrate(ctx context.Context, path string, runs map[string]*run)
 		c.notes[l.value.Path] = c.result.Notes[i]
 		c.codes[l.value.Path] = codes{c.result.Found[i], l.format, l.Weight}
 		if e := c.result.Experts[i]; !e.None() {
-			c.fallen = append(c.fallen, Experts{l.value.Name, e})
+			c.fallen = append(c.fallen, FallbackExperts{l.value.Name, e})
 		}
 	}
 	all.codes = c

@@ -23,12 +23,12 @@ type Result struct {
 	Plan   *Plan           // the plan that was carried out
 	Errors []errstat.Stats // by weight of the plan
 
-	Calibration *layerfit.Errors // or nil
-	Experts     []Experts        // that did not get the codes asked for
-	Tuned       *Tuned           // nil: scales were not tuned
-	Balanced    int              // number of layers that read channels with factors (algorithm awq)
-	Warnings    []string         // that depend on values
-	Verified    bool             // the output was read again and compared
+	Calibration *layerfit.Errors  // or nil
+	Experts     []FallbackExperts // that did not get the codes asked for
+	Tuned       *Tuned            // nil: scales were not tuned
+	Balanced    int               // number of layers that read channels with factors (algorithm awq)
+	Warnings    []string          // that depend on values
+	Verified    bool              // the output was read again and compared
 }
 
 // Job is a plan and the path of its output.

@@ -53,7 +53,11 @@ func (c *calibration) solve(ctx context.Context, f *fit, parts []*moments) error
 			c.each[i].Few = 1
 		}
 		c.Experts[i] = f.experts[j]
-		if err := c.keepBetter(ctx, i, f.found[j], f.sums[j], f.why); err != nil {
+		why := f.why
+		if c.routed(f.inputs) != nil {
+			why = f.experts[j].why()
+		}
+		if err := c.keepBetter(ctx, i, f.found[j], f.sums[j], why); err != nil {
 			return err
 		}
 		if err := c.correct(ctx, i, j, parts); err != nil {
@@ -66,8 +70,8 @@ func (c *calibration) solve(ctx context.Context, f *fit, parts []*moments) error
 
 // solvePart finds the codes of the next part.
 func (c *calibration) solvePart(ctx context.Context, f *fit, m *moments) error {
-	if c.tooFew(f.inputs, m) {
-		return c.leaveFew(ctx, f, f.next, m)
+	if left, err := c.leave(ctx, f, f.next, m); left || err != nil {
+		return err
 	}
 	f.few = f.few || m.rows < int64(m.k) && c.routed(f.inputs) == nil
 	s, err := newSolver(ctx, c, m)
@@ -82,7 +86,7 @@ func (c *calibration) solvePart(ctx context.Context, f *fit, m *moments) error {
 		if err != nil {
 			return err
 		}
-		if err := c.keepBetterExpert(ctx, f, j, f.next, m, &e); err != nil {
+		if err := c.keepBetterExpert(ctx, f, j, f.next, m, s.why, &e); err != nil {
 			return err
 		}
 		f.sums[j].add(e)

@@ -115,7 +115,7 @@ type Options struct {
 type Result struct {
 	Found   []*quantize.Found // nil for layers without codes
 	Notes   []string          // why the codes are not those requested, or ""
-	Experts []Experts         // that have other codes than those requested
+	Experts []FallbackExperts // that have other codes than those requested
 	Error   Errors            // of the outputs on the samples that were held out, over all layers
 
 	store *store
@@ -138,7 +138,7 @@ type Errors struct {
 }
 
 func newResult(layers int, s *store) *Result {
-	return &Result{Found: make([]*quantize.Found, layers), Notes: make([]string, layers), Experts: make([]Experts, layers), store: s}
+	return &Result{Found: make([]*quantize.Found, layers), Notes: make([]string, layers), Experts: make([]FallbackExperts, layers), store: s}
 }
 
 // add adds the errors of other layers.

@@ -32,6 +32,8 @@ type moments struct {
 	rows int64     // added so far
 	bad  int64     // rows that are left out, with NaN or infinity
 
+	unknown string // why its rows are not known, or ""
+
 	centered bool // rows have the mean 0
 }
 

@@ -46,6 +46,8 @@ func newSolver(ctx context.Context, c *calibration, m *moments) (*solver, error)
 		s.factor, err = secondorder.NewFactor(ctx, c.workers, h, m.k)
 	}
 	switch {
+	case m.unknown != "":
+		s.why = m.unknown
 	case m.rows == 0 && m.bad == 0:
 		s.why = "no sample reaches the layer"
 	case m.rows == 0:

@@ -11,19 +11,22 @@ import (
 type fit struct {
 	*inputs
 	found   []*quantize.Found
-	sums    []sums // by layer
-	why     string // why there are no codes
-	few     bool   // a part has fewer rows than a row has elements
-	next    int    // first part without codes
-	at, end int64  // its place in the store
-	experts []Experts
+	sums    []sums            // by layer
+	why     string            // why there are no codes
+	few     bool              // a part has fewer rows than a row has elements
+	next    int               // first part without codes
+	at, end int64             // its place in the store
+	experts []FallbackExperts // by layer
 }
 
 // begin makes room for the codes of a group.
 func (c *calibration) begin(group []*inputs) (fits []*fit) {
 	for _, in := range group {
-		f := &fit{inputs: in, sums: make([]sums, len(in.layers)), experts: make([]Experts, len(in.layers)), at: c.store.size}
-		for _, i := range in.layers {
+		f := &fit{inputs: in, sums: make([]sums, len(in.layers)), experts: make([]FallbackExperts, len(in.layers)), at: c.store.size}
+		for j, i := range in.layers {
+			if r := c.routed(in); r != nil {
+				f.experts[j].Part = r.Part()
+			}
 			f.found = append(f.found, c.store.add(c.layers[i].Weight))
 		}
 		f.end = c.store.size
@@ -82,18 +85,22 @@ func (c *calibration) runsOf(group []*inputs) (most int) {
 	return most
 }
 
-// addRouted adds the rows that experts get in a product.
+// addRouted adds the rows that parts get in a product. If the values do not fit the weight, the parts have no codes by data.
 func (c *calibration) addRouted(ctx context.Context, of span, parts []*moments, p Product, s *sample) error {
 	if err := of.routes.Take(s.interim(p.Input), s.interim(p.Second)); err != nil {
-		return valueError(p.Input, err)
+		for _, m := range parts {
+			m.unknown = valueError(p.Input, err).Error()
+		}
+		return nil
 	}
+	residuals := make([][]float32, len(of.layers)) // none: the products are in no value
 	for i, m := range parts {
 		rows, at, err := of.routes.Of(ctx, c.workers, of.from+i)
 		if err != nil {
 			return valueError(p.Input, err)
 		}
 		for r, position := range at {
-			if err := m.add(ctx, c.workers, c.heldOut(s.index, position), rows[r*m.k:][:m.k], make([][]float32, len(of.layers))); err != nil {
+			if err := m.add(ctx, c.workers, c.heldOut(s.index, position), rows[r*m.k:][:m.k], residuals); err != nil {
 				return err
 			}
 		}

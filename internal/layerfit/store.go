@@ -31,7 +31,7 @@ type record struct {
 type layerRecord struct {
 	Found   bool
 	Note    string
-	Experts Experts
+	Experts FallbackExperts
 }
 
 // openStore opens the file at path. With resume, and if it belongs to the key, the record says what

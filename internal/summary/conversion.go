@@ -305,7 +305,7 @@ func calibrationFacts(c *onnxq.Calibrated) []cli.Fact {
 
 // expertLines name the experts without codes by data.
 func expertLines(all []onnxq.FallbackExperts) (lines []string) {
-	name := func(weight string, numbers []int, why string) {
+	name := func(e onnxq.FallbackExperts, numbers []int, why string) {
 		if len(numbers) == 0 {
 			return
 		}
@@ -313,11 +313,13 @@ func expertLines(all []onnxq.FallbackExperts) (lines []string) {
 		for _, n := range numbers {
 			list = append(list, strconv.Itoa(n))
 		}
-		lines = append(lines, fmt.Sprintf("%s: %s %s got mse, %s", weight, english.PluralWord(len(list), "expert", ""), english.WordSeries(list, "and"), why))
+		lines = append(lines, fmt.Sprintf("%s: %s %s got mse, %s", e.Weight, english.PluralWord(len(list), e.Part, ""), english.WordSeries(list, "and"), why))
 	}
 	for _, e := range all {
-		name(e.Weight, e.Few, "which too few rows reach")
-		name(e.Weight, e.Worse, "which is better")
+		name(e, e.Few, "which too few rows reach")
+		name(e, e.NotHeldOut, "of which no row is held out")
+		name(e, e.Worse, "which is better")
+		name(e, e.Unsolved, "because "+e.UnsolvedWhy)
 	}
 	return lines
 }

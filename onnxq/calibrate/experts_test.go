@@ -16,6 +16,7 @@ import (
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/calibrate"
 	"onnxquant/spec"
+	"onnxquant/testmodels"
 )
 
 // Sizes of the MoE in these tests. The last expert gets no rows.
@@ -91,8 +92,8 @@ func opened(t *testing.T, in, samples string) *calibrate.Data {
 // moments of few experts fit into memory, and in shares.
 func TestExperts(t *testing.T) {
 	for _, kind := range []string{"silu", "swiglu", "fc3"} {
-		for _, algorithm := range []spec.Algorithm{spec.GPTQ, spec.Best} {
-			if testing.Short() && (kind != "swiglu" || algorithm != spec.GPTQ) {
+		for _, algorithm := range []spec.Algorithm{spec.GPTQ, spec.Best, spec.AWQ} {
+			if testing.Short() && (kind != "swiglu" || algorithm == spec.Best) {
 				continue
 			}
 			t.Run(kind+" "+string(algorithm), func(t *testing.T) { testMixture(t, kind, algorithm) })
@@ -121,7 +122,7 @@ func testMixture(t *testing.T, kind string, algorithm spec.Algorithm) {
 		t.Fatalf("%+v", c)
 	}
 	for _, e := range c.Experts {
-		if !slices.Equal(e.Few, []int{testExperts - 1}) {
+		if !slices.Equal(e.Few, []int{testExperts - 1}) || e.Part != "expert" {
 			t.Errorf("%+v", e)
 		}
 	}
@@ -192,6 +193,79 @@ func TestResumeExperts(t *testing.T) {
 	}
 }
 
+// All matrices without codes by data are named, each with its reason. If that is all of them, the note says why.
+func TestFallbackExperts(t *testing.T) {
+	const rows = 40
+	all := func(int) bool { return true }
+	added := func(row int) bool { return row%10 != 9 } // the others are held out
+	few := func(row int) bool { return row < 5 }
+	for _, c := range []struct {
+		first func(row int) bool // rows that the first matrix gets
+		few   []int
+		note  string
+	}{
+		{all, []int{2}, ""},
+		{few, []int{0, 2}, "algorithm mse: fewer than 32 rows reach some of its matrices; no row is held out of some of its matrices; the inputs of the layer are zero, NaN or infinite"},
+	} {
+		on, mask := random("on", 0, testExperts, rows, 1), make([]float32, testExperts*rows)
+		for i := range mask {
+			if reach := []func(int) bool{c.first, added, few, all}[i/rows]; reach(i % rows) {
+				mask[i] = 1
+			}
+			if i/rows == 3 {
+				mask[i] = 1e-30 // its square is 0
+			}
+		}
+		dtype.Float32.Encode(on.RawData, mask)
+		model := modeltest.Model(modeltest.Tensors{random("w", .2, testExperts, testHidden, testInner), modeltest.Integers("s", testExperts, rows, testHidden), on}, modeltest.Nodes{
+			modeltest.Node("Reshape", "q", "x s"), modeltest.Node("Mul", "p", "q on"), modeltest.Node("MatMul", "y", "p w"),
+		})
+		model.Proto.Graph.Input = model.Proto.Graph.Input[:1]
+		r := calibrated(t, model, 1, testExperts*rows*testHidden)
+		if e := r.Calibration.Experts; len(e) != 1 || e[0].Part != "matrix" || !slices.Equal(e[0].Few, c.few) || !slices.Equal(e[0].NotHeldOut, []int{1}) || !slices.Equal(e[0].Unsolved, []int{3}) || e[0].UnsolvedWhy == "" {
+			t.Errorf("%+v", e)
+		}
+		if note := r.Tensors[0].Note; note != c.note {
+			t.Errorf("note %q", note)
+		}
+	}
+}
+
+// A weight [1, K, N] is a matrix for all rows, and a vector is a row for all matrices.
+func TestStackOfOne(t *testing.T) {
+	for _, c := range []struct {
+		weight, shape []int64
+	}{
+		{[]int64{1, 16, testInner}, []int64{4, -1, 16}},
+		{[]int64{2, testHidden, testInner}, []int64{testHidden}},
+	} {
+		model := modeltest.Model(modeltest.Tensors{random("w", .2, c.weight...), modeltest.Integers("s", c.shape...)}, modeltest.Nodes{
+			modeltest.Node("Reshape", "p", "x s"), modeltest.Node("MatMul", "y", "p w"),
+		})
+		model.Proto.Graph.Input = model.Proto.Graph.Input[:1]
+		if r := calibrated(t, model, 160, testHidden); r.Calibration.Layers != 1 || len(r.Calibration.Experts) != 0 {
+			t.Errorf("%v: %+v, %+v", c.weight, r.Calibration, r.Tensors)
+		}
+	}
+}
+
+// calibrated converts a model by gptq, with samples of one row each.
+func calibrated(t *testing.T, model *testmodels.Model, samples, columns int) *onnxq.Report {
+	t.Helper()
+	folder := t.TempDir()
+	in, data := filepath.Join(folder, "in.onnx"), filepath.Join(folder, "x.npy")
+	if err := errors.Join(model.Write(in), modeltest.WriteSamples(data, samples, columns)); err != nil {
+		t.Fatal(err)
+	}
+	r, err := onnxq.Convert(t.Context(), in, filepath.Join(folder, "out.onnx"), onnxq.Options{
+		Block: 16, MinElements: 1, Algorithm: spec.GPTQ, Calibration: opened(t, in, data),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
 // Matrices that one MatMul multiplies, such as those of experts, are calibrated apart. Rows of zeros do not count.
 func TestStack(t *testing.T) {
 	folder := t.TempDir()
@@ -215,7 +289,7 @@ func TestStack(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := r.Calibration
-		if c == nil || c.Layers != 1 || c.Error >= .7*c.MSE || c.Output >= .7*c.OutputMSE || len(c.Experts) != 1 || !slices.Equal(c.Experts[0].Few, []int{2}) {
+		if c == nil || c.Layers != 1 || c.Error >= .7*c.MSE || c.Output >= .7*c.OutputMSE || len(c.Experts) != 1 || !slices.Equal(c.Experts[0].Few, []int{2}) || c.Experts[0].Part != "matrix" {
 			t.Fatalf("%+v", c)
 		}
 		if outs[i], err = os.ReadFile(out); err != nil {
