@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -73,6 +74,6 @@ func runBench(ctx context.Context, c *cli.Console, args []string) error {
 	if f.json {
 		return c.JSON(r)
 	}
-	_, err = c.Stdout.WriteString(r.String())
+	_, err = io.WriteString(c.Stdout, r.String())
 	return err
 }

@@ -4,11 +4,13 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 
@@ -27,16 +29,44 @@ type Console struct {
 	width    func() int // its columns
 }
 
-// output is a standard output.
+// output is a standard output. Several goroutines may write to it.
 type output struct {
-	*bufio.Writer
-	columns int // width of the terminal, at which long lines break; 0: never
+	mu       sync.Mutex
+	buffered *bufio.Writer
+	columns  int // width of the terminal, at which long lines break; 0: never
+}
+
+func newOutput(w io.Writer) *output { return &output{buffered: bufio.NewWriter(w)} }
+
+func (o *output) Write(text []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buffered.Write(text)
+}
+
+// Flush writes what is buffered.
+func (o *output) Flush() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buffered.Flush()
+}
+
+// errorOutput is a standard error. What was printed to standard output before comes first, also if both are one file.
+type errorOutput struct {
+	io.Writer
+	before *output
+}
+
+func (o *errorOutput) Write(text []byte) (int, error) {
+	o.before.Flush() // a failure is told at the end
+	return o.Writer.Write(text)
 }
 
 func NewConsole(stdout, stderr *os.File) *Console {
 	fd := int(stderr.Fd())
+	out := newOutput(stdout)
 	c := &Console{
-		Stdout: &output{Writer: bufio.NewWriter(stdout)}, Stderr: stderr,
+		Stdout: out, Stderr: &errorOutput{stderr, out},
 		terminal: term.IsTerminal(fd), dumb: os.Getenv("TERM") == "dumb", width: func() int { return columnsOf(fd) },
 	}
 	if fd := int(stdout.Fd()); term.IsTerminal(fd) {
@@ -47,7 +77,8 @@ func NewConsole(stdout, stderr *os.File) *Console {
 
 // ConsoleOn returns a console on writers, which are no terminals.
 func ConsoleOn(stdout, stderr io.Writer) *Console {
-	return &Console{Stdout: &output{Writer: bufio.NewWriter(stdout)}, Stderr: stderr, width: func() int { return usualWidth }}
+	out := newOutput(stdout)
+	return &Console{Stdout: out, Stderr: &errorOutput{stderr, out}, width: func() int { return usualWidth }}
 }
 
 // columnsOf is the width of a terminal.
@@ -68,7 +99,17 @@ func (c *Console) flush() error {
 	return nil
 }
 
-func (c *Console) Fail(err error) { c.Line("", err.Error()) }
+// Fail prints an error. Errors that were joined have a line each.
+func (c *Console) Fail(err error) {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if ok && err.Error() == errors.Join(joined.Unwrap()...).Error() {
+		for _, one := range joined.Unwrap() {
+			c.Fail(one)
+		}
+		return
+	}
+	c.Line("", err.Error())
+}
 
 func (c *Console) Warn(message string) { c.Line("warning: ", message) }
 

@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -181,7 +183,7 @@ func testConsole(terminal bool) (*Console, *bytes.Buffer) {
 func TestJSONIsPrintable(t *testing.T) {
 	const name = "a\u009b\u202e\U000e0001é"
 	var out bytes.Buffer
-	c := &Console{Stdout: &output{Writer: bufio.NewWriter(&out)}}
+	c := &Console{Stdout: &output{buffered: bufio.NewWriter(&out)}}
 	if err := c.JSON(struct {
 		Name string `json:"name"`
 	}{name}); err != nil {
@@ -194,5 +196,26 @@ func TestJSONIsPrintable(t *testing.T) {
 	var back struct{ Name string }
 	if err := json.Unmarshal(out.Bytes(), &back); err != nil || back.Name != name {
 		t.Errorf("%q, %v", back.Name, err)
+	}
+}
+
+// If both outputs are one file, their lines come in the order in which they were printed, and whole.
+func TestOutputsInOrder(t *testing.T) {
+	var log bytes.Buffer
+	c := ConsoleOn(&log, &log)
+	for range 1000 {
+		io.WriteString(c.Stdout, "a row of a table\n")
+	}
+	c.Warn("behind")
+	if text := log.String(); strings.Count(text, "a row of a table\n") != 1000 || !strings.HasSuffix(text, "\nonnxquant: warning: behind\n") {
+		t.Errorf("%d bytes, ends with %q", len(text), text[max(len(text)-100, 0):])
+	}
+}
+
+func TestFailJoined(t *testing.T) {
+	var stderr bytes.Buffer
+	ConsoleOn(io.Discard, &stderr).Fail(errors.Join(errors.New("a"), fmt.Errorf("%w, %w", io.EOF, io.ErrNoProgress)))
+	if want := "onnxquant: a\nonnxquant: EOF, multiple Read calls return no data or error\n"; stderr.String() != want {
+		t.Errorf("%q, want %q", stderr.String(), want)
 	}
 }
