@@ -112,6 +112,9 @@ func (f *batchFlags) finish(c *cli.Console, folder string) error {
 	if info, err := os.Stat(folder); err == nil && !info.IsDir() {
 		return cli.Usagef("%s is a file; the last name is that of the folder for outputs", cli.Printable(folder))
 	}
+	if err := remote.CheckFolder(folder); err != nil {
+		return cli.Usagef("%v", err)
+	}
 	if f.noGate {
 		f.opts.Gate = ""
 	}

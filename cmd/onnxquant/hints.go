@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"onnxquant/internal/cli"
 	"onnxquant/internal/cli/specvalue"
 	"onnxquant/spec"
 )
@@ -15,6 +16,9 @@ var aliases = map[string]string{"convert": "", "quantize": "", "quantise": "", "
 
 // otherMeaning suggests a flag for an unknown name that is no flag of another tool.
 func otherMeaning(fs *pflag.FlagSet, name string) string {
+	if fs.Lookup("no-gate") != nil && cli.Lookup(new(convertFlags).flagSet(), name) != nil {
+		return "flags of the conversions come after --"
+	}
 	if slices.Contains([]string{"o", "out", "output"}, name) && fs.Lookup("html") != nil {
 		return "--html FILE names the page; IN and OUT are the first arguments"
 	}

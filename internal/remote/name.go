@@ -32,17 +32,27 @@ func IsObject(name string) bool {
 // urlLike begins the name of something that is no file. A single letter is a drive of Windows.
 var urlLike = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]+:/`)
 
-// CheckOut refuses a name for outputs that is neither that of a file or folder nor that of an object.
-func CheckOut(name string) error {
+// CheckOut refuses a name for an output that is neither that of a file nor that of an object.
+func CheckOut(name string) error { return checkOut(name, "file") }
+
+// CheckFolder refuses a name for outputs that is neither that of a folder nor that of objects.
+func CheckFolder(name string) error {
+	if IsObject(name) {
+		name = strings.TrimRight(name, "/") + "/key"
+	}
+	return checkOut(name, "folder")
+}
+
+func checkOut(name, what string) error {
 	switch {
 	case IsObject(name):
 		if _, err := parse(name); err != nil {
 			return fmt.Errorf("%s: %w", Plain(name), err)
 		}
 	case begins(name, hubScheme):
-		return fmt.Errorf("%s: outputs cannot be written to the hub; name a file, and upload it with the hub's own tools", Plain(name))
+		return fmt.Errorf("%s: outputs cannot be written to the hub; name a %s, and upload it with the hub's own tools", Plain(name), what)
 	case urlLike.MatchString(name):
-		return fmt.Errorf("%s: only files and objects can be written, s3://BUCKET/KEY, gs://BUCKET/KEY and azblob://CONTAINER/KEY; for a file of this name, write ./ before it", Plain(name))
+		return fmt.Errorf("%s: only %ss and objects can be written, s3://BUCKET/KEY, gs://BUCKET/KEY and azblob://CONTAINER/KEY; for a %s of this name, write ./ before it", Plain(name), what, what)
 	}
 	return nil
 }

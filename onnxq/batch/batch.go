@@ -145,10 +145,29 @@ func Pending(ctx context.Context, jobs []Job, o Options) ([]Job, error) {
 			return nil, err
 		}
 		if !done {
+			if j.Wrong == nil {
+				j.Wrong = r.lacking(&j)
+			}
 			pending = append(pending, j)
 		}
 	}
 	return pending, nil
+}
+
+// lacking names a local file of a job that is not there: the model, or data.
+func (r *run) lacking(j *Job) error {
+	files, err := r.dataFiles(j)
+	if err == nil && !remote.Is(j.In) {
+		files = append([]string{j.In}, files...)
+	}
+	for _, path := range files {
+		if err == nil && !remote.Is(path) {
+			if _, err = os.Stat(path); err != nil {
+				err = fmt.Errorf("%s: %w", path, msg.Cause(err))
+			}
+		}
+	}
+	return j.located(err)
 }
 
 // Run does the jobs. Its error is about the run as a whole; jobs that fail are in the Summary.
@@ -157,7 +176,7 @@ func Run(ctx context.Context, jobs []Job, o Options) (*Summary, error) {
 		return nil, err
 	}
 	start := time.Now()
-	if err := checkFolder(o.Folder); err != nil {
+	if err := remote.CheckFolder(o.Folder); err != nil {
 		return nil, err
 	}
 	if err := check(jobs, o.Folder); err != nil {
@@ -275,7 +294,7 @@ func (r *run) one(ctx context.Context, j *Job) error {
 		return nil
 	}
 	record := &Record{
-		SchemaVersion: schemaVersion, Out: j.Out, In: remote.Plain(j.In), Options: append([]string{}, j.Options...), Gate: r.Gate, Version: r.Version,
+		SchemaVersion: schemaVersion, Out: j.Out, In: remote.Plain(j.In), Options: append([]string{}, j.Options...), Gate: gateText(r.Gate), Version: r.Version,
 		Inputs: []attest.File{}, Outputs: []attest.File{}, Started: time.Now().UTC(),
 	}
 	err = r.convert(ctx, j, record)
@@ -290,7 +309,7 @@ func (r *run) one(ctx context.Context, j *Job) error {
 		record.Status, record.Error = Refused, err.Error()
 		r.removeOld(ctx, j)
 	default:
-		record.Status, record.Error = Failed, err.Error()
+		record.Status, record.Error = Failed, j.located(err).Error()
 	}
 	return r.record(ctx, record)
 }

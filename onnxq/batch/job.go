@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
+
 	"onnxquant/internal/msg"
 	"onnxquant/internal/remote"
 )
@@ -72,42 +74,78 @@ func (f *Flags) UnmarshalJSON(raw []byte) error {
 // longestLine is the length to which a line of jobs is read.
 const longestLine = 1 << 20
 
-// Read reads jobs from JSON lines, one job a line. Empty lines do not count. name is for messages.
+// Read reads jobs from JSON lines, one job a line. Empty lines do not count. name is for messages. The error joins those of all lines.
 func Read(r io.Reader, name string) (jobs []Job, err error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, longestLine)
 	n := 1
+	var wrong wrongLines
 	for ; lines.Scan(); n++ {
 		line := bytes.TrimSpace(lines.Bytes())
 		if len(line) == 0 {
 			continue
 		}
 		job := Job{place: fmt.Sprintf("%s:%d", name, n)}
-		d := json.NewDecoder(bytes.NewReader(line))
-		d.DisallowUnknownFields()
-		if err := d.Decode(&job); err != nil {
-			return nil, fmt.Errorf("%s: %s", job.place, plain(err))
-		}
-		if _, err := d.Token(); err != io.EOF {
-			return nil, fmt.Errorf("%s: there is more than one object on the line", job.place)
-		}
-		if job.In == "" {
-			return nil, fmt.Errorf(`%s: "in" is missing: the path of a model`, job.place)
-		}
-		if job.Out == "" {
-			job.Out = nameOf(job.In)
+		if err := job.decode(line); err != nil {
+			wrong.add(fmt.Errorf("%s: %w", job.place, err))
+			continue
 		}
 		jobs = append(jobs, job)
 	}
 	switch err := lines.Err(); {
 	case errors.Is(err, bufio.ErrTooLong):
-		return nil, fmt.Errorf("%s:%d: the line is longer than 1 MiB", name, n)
+		wrong.add(fmt.Errorf("%s:%d: the line is longer than 1 MiB", name, n))
 	case err != nil:
-		return nil, fmt.Errorf("%s: %w", name, msg.Cause(err))
-	case len(jobs) == 0:
+		wrong.add(fmt.Errorf("%s: %w", name, msg.Cause(err)))
+	}
+	if err := wrong.err(); err != nil {
+		return nil, err
+	}
+	if len(jobs) == 0 {
 		return nil, fmt.Errorf("%s: there is no job in it: %s", name, wanted)
 	}
 	return jobs, nil
+}
+
+// decode reads the line of a job.
+func (j *Job) decode(line []byte) error {
+	d := json.NewDecoder(bytes.NewReader(line))
+	d.DisallowUnknownFields()
+	if err := d.Decode(j); err != nil {
+		return errors.New(plain(err))
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return errors.New("there is more than one object on the line")
+	}
+	if j.In == "" {
+		return errors.New(`"in" is missing: the path of a model`)
+	}
+	if j.Out == "" {
+		j.Out = nameOf(j.In)
+	}
+	return nil
+}
+
+// wrongLines collects what is wrong with jobs, in their order. A file of another kind may have very many such lines.
+type wrongLines struct {
+	named []error
+	more  int
+}
+
+func (w *wrongLines) add(err error) {
+	const most = 20
+	if len(w.named) == most {
+		w.more++
+		return
+	}
+	w.named = append(w.named, err)
+}
+
+func (w *wrongLines) err() error {
+	if w.more > 0 {
+		return errors.Join(append(w.named, fmt.Errorf("%s more %s wrong", english.Plural(w.more, "job", ""), english.PluralWord(w.more, "is", "are")))...)
+	}
+	return errors.Join(w.named...)
 }
 
 // wanted says what a line of jobs is.
@@ -225,13 +263,16 @@ func check(jobs []Job, folder string) error {
 			inputs[abs] = j.At()
 		}
 	}
+	var wrong wrongLines
 	for _, j := range jobs {
 		if err := checkName(j.Out); err != nil {
-			return fmt.Errorf("%s: out %s: %w", j.At(), msg.Quote(j.Out), err)
+			wrong.add(fmt.Errorf("%s: out %s: %w", j.At(), msg.Quote(j.Out), err))
+			continue
 		}
 		key := strings.ToLower(path.Clean(j.Out)) // some file systems do not tell case
 		if other, ok := names[key]; ok {
-			return fmt.Errorf(`%s and %s have the same output %s; give "out" in a file of jobs`, other, j.At(), msg.Quote(j.Out))
+			wrong.add(fmt.Errorf(`%s and %s have the same output %s; give "out" in a file of jobs`, other, j.At(), msg.Quote(j.Out)))
+			continue
 		}
 		names[key] = j.At()
 		abs, err := filepath.Abs(filepath.Join(folder, filepath.FromSlash(j.Out)))
@@ -239,10 +280,10 @@ func check(jobs []Job, folder string) error {
 			return err
 		}
 		if other, ok := inputs[abs]; ok {
-			return fmt.Errorf("%s: out %s is the input of %s; choose another folder", j.At(), msg.Quote(j.Out), other)
+			wrong.add(fmt.Errorf("%s: out %s is the input of %s; choose another folder", j.At(), msg.Quote(j.Out), other))
 		}
 	}
-	return nil
+	return wrong.err()
 }
 
 func checkName(out string) error {
@@ -263,4 +304,12 @@ func (j *Job) At() string {
 		return msg.Quote(remote.Plain(j.In))
 	}
 	return j.place
+}
+
+// located says where a job was given before an error about it, if the error does not say so.
+func (j *Job) located(err error) error {
+	if err == nil || j.place == "" || j.place == remote.Plain(j.In) || strings.HasPrefix(err.Error(), j.place+": ") {
+		return err
+	}
+	return fmt.Errorf("%s: %w", j.place, err)
 }

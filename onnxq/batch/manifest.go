@@ -34,11 +34,11 @@ type Record struct {
 	Status        Status `json:"status"`          // done, refused or failed
 	Error         string `json:"error,omitempty"` // why there is no output
 
-	Options []string       `json:"options"`        // flags of the conversion
-	Gate    verify.Verdict `json:"gate,omitempty"` // the least verdict that was allowed; none: not judged
-	Version string         `json:"version"`        // of onnxquant
-	Inputs  []attest.File  `json:"inputs"`         // the model, its external data, and files that options name
-	Outputs []attest.File  `json:"outputs"`        // the model first; names in the folder, with /
+	Options []string      `json:"options"`        // flags of the conversion
+	Gate    string        `json:"gate,omitempty"` // verdict>= and the least verdict that was allowed; none: not judged
+	Version string        `json:"version"`        // of onnxquant
+	Inputs  []attest.File `json:"inputs"`         // the model, its external data, and files that options name
+	Outputs []attest.File `json:"outputs"`        // the model first; names in the folder, with /
 
 	Judged   *verify.Judged `json:"judged,omitempty"` // what verify found
 	Figures  *Figures       `json:"figures,omitempty"`
@@ -58,6 +58,14 @@ type Figures struct {
 }
 
 const schemaVersion = 1
+
+// gateText is a gate as --gate takes it. The verdict alone would read as that of the output.
+func gateText(least verify.Verdict) string {
+	if least == "" {
+		return ""
+	}
+	return "verdict>=" + string(least)
+}
 
 var manifestName = regexp.MustCompile(`^manifest(\.\d+-of-\d+)?\.jsonl$`)
 
@@ -161,11 +169,13 @@ func wholeLines(f *os.File) (int64, error) {
 // add writes a record, which is on the disk when add returns. After an error nothing is left of it, as on a full disk, so that
 // a later record is a line of its own.
 func (m *manifest) add(r *Record) error {
-	line, err := json.Marshal(r)
-	if err != nil {
+	var line bytes.Buffer
+	to := json.NewEncoder(&line)
+	to.SetEscapeHTML(false) // people read it
+	if err := to.Encode(r); err != nil {
 		return err
 	}
-	n, err := m.f.WriteAt(append(line, '\n'), m.end)
+	n, err := m.f.WriteAt(line.Bytes(), m.end)
 	if err == nil {
 		err = m.f.Sync()
 	}

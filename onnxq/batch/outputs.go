@@ -29,7 +29,7 @@ type outputs struct {
 // openOutputs opens the place that a user named. close removes what is temporary.
 func openOutputs(name string, c *remote.Client) (o *outputs, err error) {
 	o = &outputs{folder: name, client: c}
-	if err := checkFolder(name); err != nil {
+	if err := remote.CheckFolder(name); err != nil {
 		return nil, err
 	}
 	if !remote.IsObject(name) {
@@ -38,14 +38,6 @@ func openOutputs(name string, c *remote.Client) (o *outputs, err error) {
 	o.prefix = strings.TrimRight(name, "/") + "/"
 	o.folder, err = os.MkdirTemp("", "onnxquant-batch-*")
 	return o, err
-}
-
-// checkFolder refuses a name that is neither that of a folder nor that of objects.
-func checkFolder(name string) error {
-	if remote.IsObject(name) {
-		name = strings.TrimRight(name, "/") + "/" + manifestOf(spec.Share{})
-	}
-	return remote.CheckOut(name)
 }
 
 func (o *outputs) close() {
