@@ -64,6 +64,9 @@ func kept(signal, err error) error {
 	if errors.Is(err, onnxq.ErrKept) {
 		return fmt.Errorf("%w (%w)%s", signal, onnxq.ErrKept, resumeHint)
 	}
+	if errors.Is(err, errWork) {
+		return fmt.Errorf("%w; %w", signal, errWork)
+	}
 	return signal
 }
 

@@ -38,3 +38,19 @@ func TestSignalStops(t *testing.T) {
 		}
 	}
 }
+
+// A search that is stopped says that its folder has results.
+func TestSignalKeepsWork(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(cli.SignalError{Signal: syscall.SIGINT})
+	dir := t.TempDir()
+	in := filepath.Join(dir, "in.onnx")
+	if err := testmodels.MLP(1, 64, 64).Write(in); err != nil {
+		t.Fatal(err)
+	}
+	stderr := new(bytes.Buffer)
+	status := program().Run(ctx, cli.ConsoleOn(io.Discard, stderr), []string{"tune", "--quiet", "--score", "echo 1", "--max-drop", "0", "--work", filepath.Join(dir, "kept"), in, filepath.Join(dir, "out.onnx")})
+	if want := "onnxquant: stopped by a signal: interrupt; --work keeps what was measured: the same command goes on from there\n"; status != 130 || stderr.String() != want {
+		t.Errorf("status %d, %q, want %q", status, stderr, want)
+	}
+}

@@ -77,6 +77,9 @@ func (f *tuneFlags) flagSet() *pflag.FlagSet {
 	return fs
 }
 
+// errWork ends the message of a search that a signal stopped, if --work is given.
+var errWork = errors.New("--work keeps what was measured: the same command goes on from there")
+
 func tuneKinds() (words []string) {
 	for _, k := range tune.Kinds {
 		words = append(words, string(k))
@@ -133,9 +136,12 @@ func runTune(ctx context.Context, c *cli.Console, args []string) error {
 	defer remove()
 	f.opts.Input = remote.Plain(in)
 	table := summary.NewTrials(c, f.quiet)
-	f.opts.Tried, f.opts.Progress = table.Add, table.Progress
+	f.opts.Tried, f.opts.Progress, f.opts.Warn = table.Add, table.Progress, table.Warn
 	r, err := tune.Search(ctx, paths[0], out, f.opts)
 	table.Close()
+	if err != nil && ctx.Err() != nil && f.opts.Work != "" {
+		err = fmt.Errorf("%w; %w", err, errWork)
+	}
 	if errors.Is(err, tune.ErrOptions) {
 		return cli.Usagef("%v", err)
 	}
@@ -148,7 +154,7 @@ func runTune(ctx context.Context, c *cli.Console, args []string) error {
 	if f.json {
 		err = errors.Join(err, c.JSON(r))
 	} else if !f.quiet {
-		summary.Tuned(c, r)
+		summary.Tuned(c, r, f.page)
 	}
 	return err
 }

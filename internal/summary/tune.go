@@ -6,6 +6,8 @@ import (
 	"math"
 	"strings"
 
+	"github.com/dustin/go-humanize"
+
 	"onnxquant/internal/cli"
 	"onnxquant/onnxq/tune"
 )
@@ -25,6 +27,12 @@ func NewTrials(c *cli.Console, quiet bool) *Trials {
 
 // Progress is for tune.Options.
 func (t *Trials) Progress(stage string, done, n int) { t.bar.Share(stage, int64(done), int64(n)) }
+
+// Warn prints a warning above the progress.
+func (t *Trials) Warn(text string) {
+	t.bar.Clear()
+	t.console.Warn(text)
+}
 
 // Close removes the progress.
 func (t *Trials) Close() { t.bar.Clear() }
@@ -53,7 +61,7 @@ func trialCells(t tune.Trial) []any {
 		goal = "kept"
 	}
 	if t.Bytes > 0 {
-		size = cli.ByteSize(t.Bytes)
+		size = trialSize(t.Bytes)
 	}
 	took := fmt.Sprintf("%.1f s", t.Seconds)
 	if t.Kept {
@@ -61,6 +69,9 @@ func trialCells(t tune.Trial) []any {
 	}
 	return []any{size, loss, timeText(t.Time), took, goal, cli.Printable(t.Label)}
 }
+
+// trialSize has three digits: candidates differ by little.
+func trialSize(n int64) string { return humanize.IBytesN(uint64(n), 3) }
 
 func timeText(t *tune.Time) string {
 	if t == nil {
@@ -89,12 +100,12 @@ func lossText(q tune.Quality) string {
 	return cmp.Or(strings.Join(texts, ", "), "-")
 }
 
-// Tuned prints what a search found.
-func Tuned(c *cli.Console, r *tune.Result) {
+// Tuned prints what a search found. page is the path of the page that was written, or "".
+func Tuned(c *cli.Console, r *tune.Result, page string) {
 	if r.Verdict == tune.Planned {
 		rows := [][]string{{"SIZE", "LOSS", "CHANCE", "FLAGS"}}
 		for _, t := range r.Planned {
-			rows = append(rows, []string{cli.ByteSize(t.Planned), fmt.Sprintf("%.2g", t.Estimated), fmt.Sprintf("%.0f %%", 100*t.Chance), cli.Printable(t.Label)})
+			rows = append(rows, []string{trialSize(t.Planned), fmt.Sprintf("%.2g", t.Estimated), fmt.Sprintf("%.0f %%", 100*t.Chance), cli.Printable(t.Label)})
 		}
 		cli.PrintTable(c.Stdout, rows)
 		cli.PrintFacts(c.Stderr, samplesOf(r))
@@ -103,7 +114,7 @@ func Tuned(c *cli.Console, r *tune.Result) {
 	facts := []cli.Fact{{Label: "goal", Text: r.Goal.String()}, {Label: "verdict", Text: string(r.Verdict) + ": " + cli.Printable(r.Reason)}}
 	add := func(label, text string) { facts = append(facts, cli.Fact{Label: label, Text: text}) }
 	if t := r.Winner; t != nil {
-		text := cli.ByteSize(t.Bytes) + ", " + lossText(t.Quality)
+		text := trialSize(t.Bytes) + ", " + lossText(t.Quality)
 		if t.Time != nil {
 			text += fmt.Sprintf(", a run takes %.2f times the time of IN", t.Time.Ratio)
 		}
@@ -117,10 +128,17 @@ func Tuned(c *cli.Console, r *tune.Result) {
 		add("final", text)
 	}
 	if t := r.RunnerUp; t != nil {
-		add("runner-up", fmt.Sprintf("%s, %s: %s", cli.ByteSize(t.Bytes), lossText(t.Quality), cli.Printable(t.Label)))
+		add("runner-up", fmt.Sprintf("%s, %s: %s", trialSize(t.Bytes), lossText(t.Quality), cli.Printable(t.Label)))
 	}
 	facts = append(facts, samplesOf(r)...)
 	add("tried", fmt.Sprintf("%d of %d candidates in %.0f s; the search ended because %s", len(r.Trials), r.Considered, math.Ceil(r.Seconds), r.Stopped))
+	written := []string{}
+	for _, path := range []string{r.Output, r.Precision, page} {
+		if path != "" {
+			written = append(written, cli.Printable(path))
+		}
+	}
+	facts = append(facts, cli.Labelled("written", written)...)
 	if len(r.Command) > 0 {
 		add("again", r.CommandLine())
 	}

@@ -96,7 +96,7 @@ func (s *search) write(ctx context.Context, t *Trial) error {
 		return err
 	}
 	r := s.result
-	r.Output, r.Command, r.Winner = s.out, arguments(t.candidate.flags, r.Input, s.out), clone(t)
+	r.Output, r.Command, r.Winner = s.out, arguments(t.candidate.flags, mix, r.Input, s.out), clone(t)
 	if t.candidate.mix != nil {
 		if err := writePrecision(mix, t.candidate.mix); err != nil {
 			return err
@@ -154,8 +154,8 @@ func relocate(w io.WriterAt, path, name, other string) error {
 	return err
 }
 
-// compareTimes measures the winner beside the float model, for the report, and names the runner-up. It ends after mostTiming.
-// What fails there does not matter.
+// compareTimes names the runner-up. It measures a winner without a time beside the float model if the goal is about time, for at most
+// mostTiming. What fails there does not matter.
 func (s *search) compareTimes(ctx context.Context, t *Trial) {
 	for _, other := range s.ranked() {
 		if other != t {
@@ -163,7 +163,7 @@ func (s *search) compareTimes(ctx context.Context, t *Trial) {
 			break
 		}
 	}
-	if !s.library || t.Time != nil || s.over() || ctx.Err() != nil {
+	if !s.goal.needsTime() || t.Time != nil || s.over() || ctx.Err() != nil {
 		return
 	}
 	ctx, cancel := s.within(ctx)
@@ -177,7 +177,7 @@ func (s *search) compareTimes(ctx context.Context, t *Trial) {
 	}
 }
 
-// mostTiming bounds a comparison of times that no limit asks for.
+// mostTiming bounds the timing of a winner that misses the goal.
 const mostTiming = 10 * time.Second
 
 func clone(t *Trial) *Trial {

@@ -150,12 +150,14 @@ func (result *Result) rowOf(t Trial) row {
 	if t.Time != nil {
 		r.Time = fmt.Sprintf("%.2f", t.Time.Ratio)
 	}
-	if result.out != "" {
-		r.Command = commandLine(arguments(t.Flags, result.Input, result.out))
-	}
+	mix := ""
 	if t.candidate != nil && t.candidate.mix != nil {
+		mix = mixOf(t.candidate, result.out)
 		raw, _ := json.MarshalIndent(t.candidate.mix, "", "  ")
-		r.Mix, r.MixName = template.URL("data:application/json;base64,"+base64.StdEncoding.EncodeToString(raw)), filepath.Base(mixPath(result.out))
+		r.Mix, r.MixName = template.URL("data:application/json;base64,"+base64.StdEncoding.EncodeToString(raw)), filepath.Base(mix)
+	}
+	if result.out != "" {
+		r.Command = commandLine(arguments(t.Flags, mix, result.Input, result.out))
 	}
 	return r
 }

@@ -29,6 +29,7 @@ type Result struct {
 	Trials     []Trial  `json:"trials"`            // those that were made, in order
 	Planned    []Trial  `json:"planned,omitempty"` // with DryRun: all, the most promising first
 	Notes      []string `json:"notes,omitempty"`
+	Warnings   []string `json:"warnings,omitempty"`
 
 	Stopped string  `json:"stopped"` // why the search ended
 	Seconds float64 `json:"seconds"`

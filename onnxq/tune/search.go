@@ -13,6 +13,7 @@ import (
 	"onnxquant/internal/commit"
 	"onnxquant/internal/run/execute/ort"
 	"onnxquant/onnxq"
+	"onnxquant/onnxq/calibrate"
 )
 
 // search is the state of Search.
@@ -31,7 +32,6 @@ type search struct {
 	journal *journal
 	folder  string
 	result  *Result
-	library bool // ONNX Runtime is there
 
 	earlier float64 // seconds of an earlier search
 	spent   float64 // seconds until the last trial ended, so that a search that goes on decides alike
@@ -86,6 +86,13 @@ func Search(ctx context.Context, in, out string, opts Options) (*Result, error) 
 }
 
 func (s *search) note(text string) { s.result.Notes = append(s.result.Notes, text) }
+
+func (s *search) warn(text string) {
+	s.result.Warnings = append(s.result.Warnings, text)
+	if s.opts.Warn != nil {
+		s.opts.Warn(text)
+	}
+}
 
 func (s *search) progress(stage string, done, n int) {
 	if s.opts.Progress != nil {
@@ -143,9 +150,10 @@ func (s *search) open(ctx context.Context) (remove func(), err error) {
 	} else if err = os.MkdirAll(s.folder, 0o777); err != nil {
 		return nil, err
 	}
-	_, err = ort.Find(ctx, s.opts.Library)
-	if s.library = err == nil; !s.library && (s.goal.needsTime() || s.opts.Library != "") {
-		return nil, fmt.Errorf("the speed cannot be measured: %w", err)
+	if s.goal.needsTime() || s.opts.Library != "" {
+		if _, err = ort.Find(ctx, s.opts.Library); err != nil {
+			return nil, fmt.Errorf("the speed cannot be measured: %w", err)
+		}
 	}
 	if err = s.judges(ctx); err != nil {
 		return nil, err
@@ -154,7 +162,7 @@ func (s *search) open(ctx context.Context) (remove func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	key := []string{s.opts.Version, sum, s.out}
+	key := []string{s.opts.Version, sum}
 	if s.outputs != nil {
 		key = append(key, s.outputs.key)
 	}
@@ -173,6 +181,9 @@ func (s *search) judges(ctx context.Context) (err error) {
 			return err
 		}
 		s.judge, s.result.Samples, s.result.Runtime = s.outputs, s.outputs.samples, s.outputs.engine.Name()
+		if lacked := s.outputs.engine.Lacked(); lacked != nil {
+			s.warn(calibrate.Slow(lacked))
+		}
 	}
 	var program Judge
 	if s.opts.Score != nil {

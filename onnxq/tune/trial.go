@@ -189,7 +189,7 @@ func (s *search) make(ctx context.Context, c *candidate) (path string, err error
 			return "", err
 		}
 	}
-	return path, s.opts.Make(ctx, append([]string{"--quiet"}, arguments(c.flags, s.in, path)...))
+	return path, s.opts.Make(ctx, append([]string{"--quiet"}, arguments(c.flags, mixPath(path), s.in, path)...))
 }
 
 // made makes a candidate again if its file is not there.
@@ -198,15 +198,19 @@ func (s *search) made(ctx context.Context, t *Trial) (string, error) {
 	if _, err := os.Stat(path); err == nil {
 		return path, nil
 	}
-	return s.make(ctx, t.candidate)
+	path, err := s.make(ctx, t.candidate)
+	if err == nil { // an earlier search may have made it for an OUT whose external data had a shorter name
+		t.Bytes, err = sizeOf(path)
+	}
+	return path, err
 }
 
-// arguments are those of the command that makes a candidate. They read its precision_info beside the output.
-func arguments(flags []string, in, out string) []string {
+// arguments are those of the command that makes a candidate. mix is the path of its precision_info, if it has one.
+func arguments(flags []string, mix, in, out string) []string {
 	flags = slices.Clone(flags)
 	for i, flag := range flags {
 		if strings.HasPrefix(flag, mixMark) {
-			flags[i] = mixPath(out)
+			flags[i] = mix
 		}
 	}
 	return append(flags, in, out)

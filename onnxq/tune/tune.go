@@ -76,6 +76,7 @@ type Options struct {
 
 	Tried    func(Trial)                     // called after each candidate; or nil
 	Progress func(stage string, done, n int) // 0 of 0: unknown; or nil
+	Warn     func(text string)               // called for each of Result.Warnings when it is known; or nil
 }
 
 // The defaults of Options.
@@ -154,6 +155,11 @@ func commandLine(arguments []string) string {
 }
 
 // mixPath is the file beside an output with its precision_info.
-func mixPath(out string) string {
-	return strings.TrimSuffix(out, filepath.Ext(out)) + ".mix.json"
+func mixPath(out string) string { return mixNamed(out, "") }
+
+// mixOf is the name of the mix of a candidate, for commands that make another model than the winner.
+func mixOf(c *candidate, out string) string { return mixNamed(out, fmt.Sprintf("-%d", c.level)) }
+
+func mixNamed(out, number string) string {
+	return strings.TrimSuffix(out, filepath.Ext(out)) + ".mix" + number + ".json"
 }

@@ -3,10 +3,13 @@ package tune_test
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
+	"html"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -153,11 +156,16 @@ func TestResume(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.made = 0
-	again, err := tune.Search(t.Context(), in, out, o)
+	other := filepath.Join(t.TempDir(), "another-name.onnx")
+	again, err := tune.Search(t.Context(), in, other, o) // OUT does not count
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.made > 1 || !slices.Equal(first.Command, again.Command) {
+	a, _ := os.ReadFile(out)
+	if b, err := os.ReadFile(other); err != nil || !bytes.Equal(a, b) {
+		t.Errorf("%v, or OUT has other bytes under another name", err)
+	}
+	if c.made > 1 || !slices.Equal(first.Winner.Flags, again.Winner.Flags) {
 		t.Errorf("%d of %d candidates were made again; %s, first %s", c.made, made, again.CommandLine(), first.CommandLine())
 	}
 }
@@ -346,4 +354,51 @@ func ExampleSearch() {
 	}
 	fmt.Println(r.Verdict, r.Winner.Kind)
 	// Output: reached weights
+}
+
+// The command of each row of the page makes the model of that row, with the mix that the page gives under its name.
+func TestPageCommands(t *testing.T) {
+	in, out, remove := modeltest.Example("mlp")
+	defer remove()
+	c := &converter{}
+	o := options(c, bytesJudge{12000, 0})
+	o.Try = []tune.Kind{tune.Mixes}
+	r, err := tune.Search(t.Context(), in, out, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var page bytes.Buffer
+	if err := r.WriteHTML(&page); err != nil {
+		t.Fatal(err)
+	}
+	rows := regexp.MustCompile(`(?s)<td class="n">([0-9,]+)<td>[^\n]*--precision-info (\S+)[^\n]*?href="data:application/json;base64,([^"]+)" download="([^"]+)"`).FindAllStringSubmatch(page.String(), -1)
+	if len(rows) != len(r.Trials) {
+		t.Fatalf("%d rows of %d trials have a mix", len(rows), len(r.Trials))
+	}
+	mixes := map[string]string{}
+	for i, row := range rows {
+		path, name := row[2], row[4]
+		if filepath.Base(path) != name || filepath.Dir(path) != filepath.Dir(out) {
+			t.Errorf("the command reads %s, the page has %s", path, name)
+		}
+		raw, err := base64.StdEncoding.DecodeString(html.UnescapeString(row[3]))
+		if other, ok := mixes[name]; err != nil || ok && other != string(raw) {
+			t.Errorf("%s: %v, or it is the name of two mixes", name, err)
+		}
+		mixes[name] = string(raw)
+		mix := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(mix, raw, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		made := filepath.Join(t.TempDir(), filepath.Base(out))
+		if err := c.make(t.Context(), []string{"--precision-info", mix, "--allow-fallback", in, made}); err != nil {
+			t.Fatal(err)
+		}
+		if info, err := os.Stat(made); !slices.ContainsFunc(r.Trials[i].Flags, func(f string) bool { return f == "--float16" || f == "--algorithm" }) && (err != nil || info.Size() != r.Trials[i].Bytes) {
+			t.Errorf("%s makes %d bytes, want %d", name, info.Size(), r.Trials[i].Bytes)
+		}
+	}
+	if len(mixes) < 2 {
+		t.Errorf("%d mixes", len(mixes))
+	}
 }
