@@ -29,8 +29,12 @@ type Comparison struct {
 	begun                    bool
 	none                     bool // the output has no distributions
 	probabilities, logs, yes sums
-	exactLogs                bool // all logs are log-probabilities
+	exactLogs                bool         // all logs are log-probabilities
+	undecided                [2][]float64 // values of both models that are not in yes, because all rows so far add up to 1
 }
+
+// mostUndecided is a number of probabilities. If so many are in rows that add up to 1, the rows are distributions.
+const mostUndecided = 1 << 16
 
 // Result is what rows have shown.
 type Result struct {
@@ -59,7 +63,7 @@ func (c *Comparison) Add(want, got *execute.Tensor) {
 		return
 	case !c.begun:
 		c.begun, c.exactLogs = true, true
-		if c.none = len(want.Dims) == 0 || want.Len() == 0 || !want.IsFloat(); c.none {
+		if c.none = len(want.Dims) == 0 || !want.IsFloat(); c.none {
 			return
 		}
 		c.classes = int(want.Dims[len(want.Dims)-1])
@@ -67,6 +71,9 @@ func (c *Comparison) Add(want, got *execute.Tensor) {
 	finite := func(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 1) }
 	if len(want.Dims) == 0 || int(want.Dims[len(want.Dims)-1]) != c.classes || !got.IsFloat() || want.Len() != got.Len() {
 		c.none = true
+		return
+	}
+	if want.Len() == 0 { // no rows show nothing
 		return
 	}
 	x, y := want.Float64s(), got.Float64s()
@@ -78,10 +85,24 @@ func (c *Comparison) Add(want, got *execute.Tensor) {
 	c.exactLogs = c.exactLogs && kind == LogProbabilities
 	c.add(&c.probabilities, x, y, c.classes, Probabilities, kind == Probabilities)
 	c.add(&c.logs, x, y, c.classes, Logits, kind == LogProbabilities || named)
-	if yes := !named && all(x, func(v float64) bool { return v >= 0 && v <= 1 }); yes && !c.yes.never {
-		c.add(&c.yes, withComplements(x), withComplements(y), 2, Probabilities, true)
-	} else {
+	c.addYes(x, y, !named)
+}
+
+// addYes takes probabilities of yes, once rows are known not to add up to 1.
+func (c *Comparison) addYes(x, y []float64, fits bool) {
+	c.yes.never = c.yes.never || !fits || !all(x, func(v float64) bool { return v >= 0 && v <= 1 })
+	if !c.probabilities.never && len(c.undecided[0])+len(x) > mostUndecided {
 		c.yes.never = true
+	}
+	held := c.undecided
+	c.undecided = [2][]float64{}
+	switch {
+	case c.yes.never:
+	case c.probabilities.never:
+		c.add(&c.yes, withComplements(held[0]), withComplements(held[1]), 2, Probabilities, true)
+		c.add(&c.yes, withComplements(x), withComplements(y), 2, Probabilities, true)
+	default:
+		c.undecided = [2][]float64{append(held[0], x...), append(held[1], y...)}
 	}
 }
 
