@@ -2,6 +2,8 @@ package onnxq
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 
 	"onnxquant/internal/commit"
 	"onnxquant/internal/convert"
@@ -43,11 +45,25 @@ var (
 	ErrVerify = write.ErrVerify
 )
 
-// Interruption returns the error that interrupted a calibration, if err wraps ErrKept: without the words that progress is kept.
+// Interruption returns the error that interrupted a calibration, if err wraps ErrKept. It has the words of err, but for those that
+// progress is kept, and wraps what err wraps, but for ErrKept.
 func Interruption(err error) (cause error, ok bool) {
-	kept, ok := errors.AsType[*layerfit.KeptError](err)
-	if !ok {
+	if !errors.Is(err, ErrKept) {
 		return nil, false
 	}
-	return kept.Err, true
+	return interruption{err}, true
+}
+
+// interruption is an error without ErrKept.
+type interruption struct{ kept error }
+
+func (e interruption) Error() string {
+	return strings.ReplaceAll(e.kept.Error(), fmt.Sprintf(" (%v)", ErrKept), "")
+}
+
+func (e interruption) Is(target error) bool { return target != ErrKept && errors.Is(e.kept, target) }
+
+func (e interruption) As(target any) bool {
+	_, keeps := target.(**layerfit.KeptError)
+	return !keeps && errors.As(e.kept, target)
 }

@@ -26,6 +26,7 @@ type calibFlags struct {
 	samples int
 	library string
 	resume  bool
+	object  string // that the output becomes; "": it is a file
 	store   string // folder with the codes of shares
 	steps   int
 	implied string          // the algorithm that is the default because of a flag, and which flag; or ""
@@ -225,7 +226,7 @@ const resumeHint = "; --resume continues from there"
 
 // resumable says how to go on after an error.
 func (f *calibFlags) resumable(err error) error {
-	if errors.Is(err, onnxq.ErrKept) {
+	if f.object == "" && errors.Is(err, onnxq.ErrKept) {
 		return fmt.Errorf("%w%s", err, resumeHint)
 	}
 	return err

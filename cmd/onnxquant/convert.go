@@ -37,7 +37,6 @@ type convertFlags struct {
 	auto        int64 // bytes; 0: not asked for
 	page        string
 	origin      string // of a remote model
-	object      string // that the output becomes; "": it is a file
 	target      *remote.Target
 	slowdown    float64 // 0: not asked for
 	speed       string  // as measured

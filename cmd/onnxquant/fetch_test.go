@@ -2,6 +2,7 @@ package main
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"onnxquant/onnxq"
 	"onnxquant/testmodels"
 )
 
@@ -183,4 +185,23 @@ func TestRemote(t *testing.T) {
 		t.Error(text)
 	}
 	run(12, "batch", "--no-gate", name, "hf://owner/name/none.onnx", "out", "--", "--block", "64")
+}
+
+// No progress is kept for an object, so no message says that --resume continues.
+func TestObjectIsNotResumed(t *testing.T) {
+	err := fmt.Errorf("a.onnx: cut (%w)", onnxq.ErrKept)
+	for object, want := range map[string]string{
+		"":             "a.onnx: cut (the progress of the calibration is kept); --resume continues from there",
+		"s3://bucket/": "a.onnx: cut; OUT is an object, for which no progress is kept",
+	} {
+		f := &calibFlags{object: object}
+		got := f.resumable(err)
+		if object != "" {
+			got = unkept(got)
+		}
+		stopped := kept(errors.New("interrupted"), got).Error()
+		if got.Error() != want || strings.Contains(stopped, "--resume") != (object == "") {
+			t.Errorf("%q: %v; %s", object, got, stopped)
+		}
+	}
 }

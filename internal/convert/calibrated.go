@@ -234,7 +234,7 @@ func (p *Plan) findCodes(ctx context.Context, path string, layers []layer, o lay
 	}
 	tuned, err := p.tune(ctx, layers, r, o)
 	if err != nil {
-		return nil, errors.Join(&layerfit.KeptError{Err: err}, r.Close(true))
+		return nil, errors.Join(layerfit.Keep(err), r.Close(true))
 	}
 	return &run{result: r, tuned: tuned, unlock: unlock}, nil
 }

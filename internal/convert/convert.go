@@ -143,7 +143,7 @@ func (c *conversion) settle(err error) (done bool) {
 func (c *conversion) end(r *Result, err error) {
 	if c.calibrated != nil {
 		if c.calibrated.close(err != nil); err != nil && c.calibrated.owner {
-			err = &layerfit.KeptError{Err: err}
+			err = layerfit.Keep(err)
 		}
 	}
 	*c.done = Done{r, err}

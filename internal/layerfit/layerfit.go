@@ -159,6 +159,14 @@ type KeptError struct{ Err error }
 func (e *KeptError) Error() string   { return fmt.Sprintf("%v (%v)", e.Err, ErrKept) }
 func (e *KeptError) Unwrap() []error { return []error{e.Err, ErrKept} }
 
+// Keep returns an error after which Options.Resume can continue: err itself if it says so.
+func Keep(err error) error {
+	if errors.Is(err, ErrKept) {
+		return err
+	}
+	return &KeptError{err}
+}
+
 // Run finds codes.
 func Run(ctx context.Context, layers []Layer, a Activations, o Options) (_ *Result, err error) {
 	if o.Shared != "" && o.Algorithm != spec.GPTQ {
@@ -180,7 +188,7 @@ func Run(ctx context.Context, layers []Layer, a Activations, o Options) (_ *Resu
 		if err != nil {
 			s.close(groups > 0)
 			if groups > 0 {
-				err = &KeptError{err}
+				err = Keep(err)
 			}
 		}
 	}()
