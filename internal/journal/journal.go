@@ -13,11 +13,10 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
-
-	"github.com/dustin/go-humanize/english"
 
 	"onnxquant/internal/commit"
 )
@@ -30,7 +29,6 @@ type Journal struct {
 	file   *os.File
 	end    int64   // place in the file behind the entries that hold
 	known  []entry // kept by an earlier run, in order; those asked for are gone
-	codes  int     // searches for codes so far
 	unlock func()
 }
 
@@ -48,25 +46,38 @@ const (
 
 // Options say how a journal is opened.
 type Options struct {
-	Resume    bool              // with the same key, it has what an earlier run measured
-	Temporary string            // prefix of folders in it that a killed run leaves, which are removed
-	Notify    func(text string) // of what is resumed, or that nothing is; may be nil
+	Resume    bool           // with the same key, it has what an earlier run measured
+	Temporary string         // prefix of folders in it that a killed run leaves, which are removed
+	Waits     func()         // is called if another process has the folder; may be nil
+	Resumed   func(kept int) // gets the number of measurements of an earlier run; may be nil
+	Begins    func()         // is called if Resume is set and there is nothing to resume; may be nil
+}
+
+func (o *Options) waits() {
+	if o.Waits != nil {
+		o.Waits()
+	}
+}
+
+func (o *Options) resumed(kept int) {
+	if o.Resumed != nil {
+		o.Resumed(kept)
+	}
+}
+
+func (o *Options) begins() {
+	if o.Begins != nil {
+		o.Begins()
+	}
 }
 
 // Open opens the journal in a folder.
 func Open(ctx context.Context, folder, key string, o Options) (_ *Journal, err error) {
-	notify := o.Notify
-	if notify == nil {
-		notify = func(string) {}
-	}
 	if err := os.MkdirAll(filepath.Dir(folder), 0o777); err != nil {
 		return nil, err
 	}
 	j := &Journal{folder: folder, key: key}
-	j.unlock, err = commit.Lock(ctx, folder, func() {
-		notify(fmt.Sprintf("another process calibrates in %s; waiting for its end", filepath.Base(folder)))
-	})
-	if err != nil {
+	if j.unlock, err = commit.Lock(ctx, folder, o.waits); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -76,19 +87,16 @@ func Open(ctx context.Context, folder, key string, o Options) (_ *Journal, err e
 	}()
 	path := filepath.Join(folder, fileName)
 	if o.Resume {
-		if j.file, err = os.OpenFile(path, os.O_RDWR, 0); err == nil {
-			if j.known = readEntries(j.file); len(j.known) > 0 && j.known[0].What == key {
-				if err = j.removeTemporary(o.Temporary); err == nil {
-					j.take()
-					notify(fmt.Sprintf("going on behind %s of the interrupted run; the float model runs on the samples again", english.Plural(len(j.known), "measurement", "")))
-					return j, nil
-				}
-			}
-			j.file.Close()
+		found, err := j.resume(path, o.Temporary)
+		if err != nil { // what was measured stays
+			return nil, fmt.Errorf("cannot resume: %w", err)
 		}
-		notify("nothing to resume: no calibration of this model with these data and flags was interrupted; calibration starts from the beginning")
+		if found {
+			o.resumed(len(j.known))
+			return j, nil
+		}
+		o.begins()
 	}
-	j.known = nil
 	if err = os.RemoveAll(folder); err != nil {
 		return nil, err
 	}
@@ -103,6 +111,28 @@ func Open(ctx context.Context, folder, key string, o Options) (_ *Journal, err e
 		return nil, err
 	}
 	return j, nil
+}
+
+// resume opens what an earlier run with the same key measured, if there is that.
+func (j *Journal) resume(path, temporary string) (found bool, err error) {
+	j.file, err = os.OpenFile(path, os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	known := readEntries(j.file)
+	if found = len(known) > 0 && known[0].What == j.key; found {
+		err = j.removeTemporary(temporary)
+	}
+	if !found || err != nil {
+		j.file.Close()
+		return false, err
+	}
+	j.known = known
+	j.take()
+	return true, nil
 }
 
 // removeTemporary removes folders that a killed run left.
@@ -214,12 +244,6 @@ func Remember[T any](j *Journal, what string, find func() (T, error)) (x T, err 
 		return x, err
 	}
 	return x, j.add(what, b.Bytes())
-}
-
-// CodesFolder returns a folder for a search for codes, and the key of its result.
-func (j *Journal) CodesFolder() (folder, key string) {
-	j.codes++
-	return filepath.Join(j.folder, fmt.Sprintf("codes-%d", j.codes)), fmt.Sprintf("%s %d", j.key, j.codes)
 }
 
 // Folder is where the journal is; the caller may put files of a run there.

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -25,10 +27,10 @@ func TestOpen(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(left, "more"), 0o777); err != nil {
 		t.Fatal(err)
 	}
-	told := ""
-	j, err = Open(t.Context(), folder, "key", Options{Resume: true, Temporary: "samples-", Notify: func(text string) { told = text }})
-	if err != nil || len(j.known) != 1 || told != "going on behind 1 measurement of the interrupted run; the float model runs on the samples again" {
-		t.Fatalf("%+v, %v, %q", j, err, told)
+	kept := 0
+	j, err = Open(t.Context(), folder, "key", Options{Resume: true, Temporary: "samples-", Resumed: func(n int) { kept = n }})
+	if err != nil || len(j.known) != 1 || kept != 1 {
+		t.Fatalf("%+v, %v, %d", j, err, kept)
 	}
 	if _, err := os.Stat(left); err == nil {
 		t.Error("samples are left")
@@ -39,6 +41,56 @@ func TestOpen(t *testing.T) {
 	// The folder cannot be removed by this name, after it is locked.
 	if j, err := Open(t.Context(), folder+string(filepath.Separator)+".", "other", Options{}); j != nil || err == nil {
 		t.Errorf("%+v, %v", j, err)
+	}
+}
+
+// What was measured stays if it cannot be opened, or if files of the earlier run cannot be removed. With another key it is gone.
+func TestCannotResume(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "state")
+	open := func(key string, resume bool) (begins bool, err error) {
+		j, err := Open(t.Context(), folder, key, Options{Resume: resume, Temporary: "samples-", Begins: func() { begins = true }})
+		return begins, errors.Join(err, j.Close(true))
+	}
+	if begins, err := open("key", false); begins || err != nil {
+		t.Fatal(begins, err)
+	}
+	path, aside := filepath.Join(folder, fileName), filepath.Join(folder, "aside")
+	rename := func(from, to string) {
+		if err := os.Rename(from, to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rename(path, aside)
+	if err := os.Mkdir(path, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if begins, err := open("key", true); begins || err == nil || !strings.HasPrefix(err.Error(), "cannot resume: ") {
+		t.Error(begins, err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	rename(aside, path)
+	if runtime.GOOS != "windows" && os.Geteuid() != 0 { // nothing stops these from removing files
+		left := filepath.Join(folder, "samples-1")
+		if err := os.MkdirAll(filepath.Join(left, "more"), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(left, 0o555); err != nil {
+			t.Fatal(err)
+		}
+		if begins, err := open("key", true); begins || err == nil {
+			t.Error(begins, err)
+		}
+		if err := os.Chmod(left, 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if begins, err := open("key", true); begins || err != nil {
+		t.Error(begins, err)
+	}
+	if begins, err := open("other", true); !begins || err != nil {
+		t.Error(begins, err)
 	}
 }
 

@@ -3,6 +3,7 @@ package sensitivity
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"time"
 
 	"github.com/dustin/go-humanize/english"
@@ -35,7 +36,7 @@ func (s *static) codes(ctx context.Context) error {
 	}
 	o := onnxq.CodesOptions{Algorithm: s.algorithm, Progress: progress}
 	if s.journal != nil {
-		o.Folder, o.Key = s.journal.CodesFolder()
+		o.Folder, o.Key = s.codesFolder()
 	}
 	found, err := p.FindCodes(ctx, data, o)
 	if err != nil || found == nil {
@@ -46,6 +47,12 @@ func (s *static) codes(ctx context.Context) error {
 		found.Close()
 	}
 	return err
+}
+
+// codesFolder returns a folder for a search for codes, and the key of its result.
+func (s *fitting) codesFolder() (folder, key string) {
+	s.searches++
+	return filepath.Join(s.journal.Folder(), fmt.Sprintf("codes-%d", s.searches)), fmt.Sprintf("%s %d", s.journalKey, s.searches)
 }
 
 // codesAgain finds codes for what is left in codes, if some activations stay in float.

@@ -25,6 +25,9 @@ type fitting struct {
 	state   state
 	journal *journal.Journal
 
+	journalKey string
+	searches   int // for codes so far
+
 	algorithm spec.Algorithm // that the user asks for, or ""
 }
 
@@ -68,7 +71,8 @@ func (s *fitting) keep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.journal, err = journal.Open(ctx, s.state.folder, key, journal.Options{Resume: s.options.Resume, Temporary: samplesPrefix, Notify: s.options.Notify})
+	s.journalKey = key
+	s.journal, err = journal.Open(ctx, s.state.folder, key, journalOptions(s.state.folder, s.options))
 	s.options.Resume = false // it is not of the conversion
 	return err
 }
@@ -78,7 +82,7 @@ func (s *fitting) failed(err error) error {
 	if s.journal == nil || errors.Is(err, ErrLimit) {
 		return errors.Join(err, s.journal.Close(false))
 	}
-	return errors.Join(&layerfit.KeptError{Err: err}, s.journal.Close(true))
+	return errors.Join(layerfit.Keep(err), s.journal.Close(true))
 }
 
 // float opens the model, folded and with factors if the options say so. The values of the folded model are values of the model at

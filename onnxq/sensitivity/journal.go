@@ -6,9 +6,13 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"path/filepath"
 	"reflect"
 
+	"github.com/dustin/go-humanize/english"
+
 	"onnxquant/internal/convert"
+	"onnxquant/internal/journal"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/calibrate"
 )
@@ -42,6 +46,26 @@ func (k keptLoss) loss() onnxq.OutputLoss {
 		return &v[0]
 	}
 	return onnxq.OutputLoss{Damage: k.Damage, KL: pointer(k.KL), SQNR: pointer(k.SQNR), Drop: pointer(k.Drop), Poor: k.Poor}
+}
+
+// journalOptions are those for the journal of a search.
+func journalOptions(folder string, o *onnxq.Options) journal.Options {
+	notify := o.Notify
+	if notify == nil {
+		notify = func(string) {}
+	}
+	return journal.Options{
+		Resume: o.Resume, Temporary: samplesPrefix,
+		Waits: func() {
+			notify(fmt.Sprintf("another process calibrates in %s; waiting for its end", filepath.Base(folder)))
+		},
+		Resumed: func(kept int) {
+			notify(fmt.Sprintf("going on behind %s of the interrupted run; the float model runs on the samples again", english.Plural(kept, "measurement", "")))
+		},
+		Begins: func() {
+			notify("nothing to resume: no calibration of this model with these data and flags was interrupted; calibration starts from the beginning")
+		},
+	}
 }
 
 // journalKey is a hash of the version of the program, the model, the data and the options of a search.
