@@ -51,7 +51,7 @@ func fitStatic(ctx context.Context, path string, o onnxq.Options, opts calibrate
 	}
 	f.Limit = limitOf(limits)
 	defer s.close()
-	for _, step := range []func(context.Context) error{s.open, s.ranges, s.widths, s.inner, s.rest, s.run, s.channels, s.narrow, s.products, s.balance, s.clip, s.codes, s.mix, s.codesAgain} {
+	for _, step := range []func(context.Context) error{s.open, s.ranges, s.widths, s.inner, s.rest, s.run, s.channels, s.narrow, s.products, s.balance, s.clip, s.codes, s.mix, s.nameInner, s.codesAgain} {
 		if err := step(ctx); err != nil {
 			s.fit.Close()
 			return nil, nil, s.failed(err)
@@ -98,10 +98,33 @@ func (s *static) inner(context.Context) error {
 	if o.Target == spec.QNN || o.CoarseActivations {
 		return nil
 	}
-	for _, v := range actpairs.Inner(s.model.Graph()) {
-		s.fit.Inner = append(s.fit.Inner, v.Path)
+	o.FloatInner = len(actpairs.Inner(s.model.Graph())) > 0
+	return nil
+}
+
+// nameInner names the values that would have codes, were they not inside of such functions.
+func (s *static) nameInner(context.Context) error {
+	o := s.fit.Options
+	if !o.FloatInner {
+		return nil
 	}
-	o.FloatInner = len(s.fit.Inner) > 0
+	o.FloatInner, o.Codes = false, nil
+	p, err := s.model.Plan(o)
+	if err != nil {
+		return err
+	}
+	coded, found := map[string]bool{}, p.Stages().Static()
+	for _, t := range found.Tensors {
+		coded[t.Value.Path] = true
+	}
+	for _, v := range found.Coarse {
+		coded[v.Path] = true
+	}
+	for _, v := range actpairs.Inner(s.model.Graph()) {
+		if coded[v.Path] {
+			s.fit.Inner = append(s.fit.Inner, v.Path)
+		}
+	}
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"onnxquant/internal/balance"
@@ -89,6 +90,28 @@ func TestStaticBalance(t *testing.T) {
 	}
 	if got := balance.Recorded(modeltest.Read(t, out)); len(got["k"]) != 8 || got["k"][0] < balance.PerOctave {
 		t.Errorf("record %v", got)
+	}
+}
+
+// Values inside of a normalization that is written out are named if they would have codes.
+func TestStaticInner(t *testing.T) {
+	const values = "x:float[1,8] e:float=0.00001 two:float=2.0 w:float[8,8]=1.0,-0.5,0.25"
+	nodes := strings.ReplaceAll("m = ReduceMean<axes=[-1]>(x); d = Sub(x, m); q = Pow(d, two); v = ReduceMean<axes=[-1]>(q); a = Add(v, e); o = Sqrt(a); n = Div(d, o); y = MatMul(n, w)", "; ", "\n")
+	path := modeltest.Write(t, &testmodels.Model{Proto: graphtext.Model(t, 13, values, nodes, "y:float[1,8]")})
+	data := filepath.Join(t.TempDir(), "x.npy")
+	writeArray(t, data, 12, 8)
+	for _, c := range []struct {
+		ops  []string
+		want string
+	}{{nil, "v a"}, {[]string{"MatMul"}, ""}} {
+		o := onnxq.Options{Activations: spec.Static, NoBalance: true, Ops: c.ops, AllowFallback: true}
+		f, err := sensitivity.Static(t.Context(), path, o, calibrate.Options{Data: []string{data}, Engine: "go"}, sensitivity.Limits{SQNR: new(0.0)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(f.Inner, " "); got != c.want || !f.Options.FloatInner {
+			t.Errorf("%v: %q, want %q", c.ops, got, c.want)
+		}
 	}
 }
 

@@ -73,5 +73,6 @@ def test_inner_values_stay_in_float(tmp_path):
         operators = [n.op_type for n in onnx.load(optimized).graph.node]
         assert operators.count("LayerNormalization") == (not args), operators
         assert onnxquant("verify", "--inputs", data, path, out, "--ort-lib", library(), binary=with_runtime()).status == 0
-    assert set("mdqvesnkbcgt") == set(found[0]["inner"]) and "inner" not in found[1]
+    inner = set(found[0].get("inner", []))  # none, if codes go into products alone
+    assert bool(inner) != ("loss_float_products" in found[0]) and inner <= set("mdqvesnkbcgt") and "inner" not in found[1], found
     assert errors[0] < 0.1 * errors[1], errors
