@@ -10,6 +10,7 @@ import sys
 import numpy as np
 
 from decode import PROMPT, distance, logits
+from outcome import end, tell
 from run import command, said
 
 HERE = pathlib.Path(__file__).parent
@@ -38,15 +39,16 @@ def genai(source, out, name):
         shutil.rmtree(to, ignore_errors=True)
         r = command("--preset", "genai", *flags, source, to)
         if r.returncode:
-            print(f"genai {name} {way}: EXIT {r.returncode}: {said(r)}", flush=True)
+            tell(f"genai {name} {way}: EXIT {r.returncode}: {said(r)}", wrong=True)
             continue
         got, now = generate(to)
         d = settings["decoder"]
         config = {"num_key_value_heads": d["num_key_value_heads"], "head_dim": d["head_size"]}
         config["window_size"] = d.get("sliding_window", {}).get("window_size")
         mine = logits(to / "model.onnx", forced=got[len(PROMPT):-1], config=config)[len(PROMPT) - 1:].argmax(-1)
-        hand = f"{sum(int(a) == b for a, b in zip(mine, got[len(PROMPT):]))} of {len(mine)} tokens are those by hand"
-        print(f"genai {name} {way}: {len(got)} tokens, logits {distance(now, first):.3f} from float; {hand}; {said(r)}", flush=True)
+        same = sum(int(a) == b for a, b in zip(mine, got[len(PROMPT):]))
+        tell(f"genai {name} {way}: {len(got)} tokens, logits {distance(now, first):.3f} from float; "
+             f"{same} of {len(mine)} tokens are those by hand; {said(r)}", wrong=same < len(mine))
 
 
 def transformers_js(source, out, name):
@@ -54,14 +56,15 @@ def transformers_js(source, out, name):
     shutil.rmtree(to, ignore_errors=True)
     r = command("--preset", "transformers.js", source, to)
     if r.returncode:
-        print(f"transformers.js {name}: EXIT {r.returncode}: {said(r)}", flush=True)
+        tell(f"transformers.js {name}: EXIT {r.returncode}: {said(r)}", wrong=True)
         return
     node = pathlib.Path(os.environ["NODE_FOLDER"])
     script = node / "generate.mjs"
     script.write_text((HERE / "generate.mjs").read_text())
     for dtype in ("fp32", "fp16", "q8", "int8", "uint8", "q4", "q4f16", "q2", "q2f16", "bnb4"):
         n = subprocess.run(["node", script, out, name, dtype], capture_output=True, text=True, timeout=300)
-        print(f"transformers.js {name} {dtype}: {n.stdout.strip()[:160] if n.returncode == 0 else 'FAILED: ' + n.stderr.strip()[-300:]}", flush=True)
+        made = n.stdout.strip()[:160] if n.returncode == 0 else "FAILED: " + n.stderr.strip()[-300:]
+        tell(f"transformers.js {name} {dtype}: {made}", wrong=n.returncode != 0)
 
 
 if __name__ == "__main__":
@@ -72,4 +75,5 @@ if __name__ == "__main__":
             try:
                 {"genai": genai, "transformers.js": transformers_js}[kind](folder, pathlib.Path(out), folder.name)
             except Exception as e:
-                print(f"{kind} {folder.name}: FAILED: {str(e)[:300]}", flush=True)
+                tell(f"{kind} {folder.name}: FAILED: {str(e)[:300]}", wrong=True)
+    end()

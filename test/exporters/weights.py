@@ -10,7 +10,10 @@ import transformers
 
 import models
 from decode import PROMPT, distance, logits, session
+from outcome import end, tell
 from run import BINARY
+
+LIMIT = 1e-5  # sums in another order
 
 
 def checkpoint_computes(name, folder, images):
@@ -26,7 +29,8 @@ def checkpoint_computes(name, folder, images):
 def export_computes(name, path, images):
     if name not in models.CLASSES:
         c = models.CONFIGS[name]()
-        return logits(path, forced=(), config={"num_key_value_heads": c.num_key_value_heads, "head_dim": getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads})
+        head = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
+        return logits(path, forced=(), config={"num_key_value_heads": c.num_key_value_heads, "head_dim": head, "window_size": getattr(c, "sliding_window", None)})
     s = session(path)
     feed = {"input_ids": np.array([PROMPT]), "attention_mask": np.ones((1, 8), np.int64), "token_type_ids": np.zeros((1, 8), np.int64), "pixel_values": images}
     return s.run(None, {i.name: feed[i.name] for i in s.get_inputs()})[0]
@@ -44,11 +48,14 @@ def main():
             to = out / "other.onnx"
             r = subprocess.run([BINARY, "--force", "--exclude", "*", "--weights-from", out / "other" / name, path, to], capture_output=True, text=True)
             said = " | ".join(line for line in r.stderr.splitlines() if line.startswith("onnxquant") and "nothing is quantized" not in line)
-            print(f"{tool}/{name}/{path.name}: exit {r.returncode}: {said}"[:500], flush=True)
+            label = f"{tool}/{name}/{path.name}"
+            tell(f"{label}: {f'EXIT {r.returncode}' if r.returncode else 'ok'}: {said}"[:500], wrong=r.returncode != 0)
             if r.returncode or path.name != "model.onnx":
                 continue
             want = checkpoint_computes(name, out / "other" / name, images)
-            print(f"   distance {distance(export_computes(name, to, images), want):.2g}, of the export itself {distance(export_computes(name, path, images), want):.2g}", flush=True)
+            d, itself = (distance(export_computes(name, p, images), want) for p in (to, path))
+            tell(f"{label}: {'ok' if d <= LIMIT else 'FAR'} {d:.2g}, the export itself {itself:.2g}", wrong=not d <= LIMIT)
+    end()
 
 
 if __name__ == "__main__":
