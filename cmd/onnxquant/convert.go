@@ -32,6 +32,8 @@ type convertFlags struct {
 	reportFlags
 	gateFlags
 	weightsFrom []string
+	read        []*checkpoint.Weights
+	lacked      []string // weights that --weights-from does not have
 	names       string
 	imatrix     string
 	auto        int64 // bytes; 0: not asked for
@@ -413,7 +415,7 @@ func (f *convertFlags) convert(ctx context.Context, c *cli.Console, start time.T
 		return err
 	}
 	if f.json {
-		err = c.JSON(conversionReport{told, f.judged})
+		err = c.JSON(conversionReport{told, f.judged, f.lacked})
 	}
 	if err == nil && f.page != "" {
 		err = f.report(ctx, c, in, made, args)
@@ -465,11 +467,27 @@ func (f *convertFlags) open(c *cli.Console, in string) (*onnxq.Model, *onnxq.Pla
 		if p, err = m.Plan(f.opts); err == nil {
 			f.fit.Note(p)
 			f.levels.note(p)
-			return m, p, nil
+			if err = f.missing(c, p); err == nil {
+				return m, p, nil
+			}
 		}
 	}
 	m.Close()
 	return nil, nil, withHint(err)
+}
+
+// missing warns of weights that --weights-from does not have. With --strict they are an error.
+func (f *convertFlags) missing(c *cli.Console, p *onnxq.Plan) error {
+	if f.lacked = checkpoint.Missing(p, f.read, f.opts.Names); len(f.read) == 0 || len(f.lacked) == 0 {
+		f.lacked = nil
+		return nil
+	}
+	text := fmt.Sprintf("--weights-from lacks %d of IN's weights, which keep their values, for example %s", len(f.lacked), cli.Printable(f.lacked[0]))
+	if f.opts.Strict {
+		return errors.New(text + "; --names tells their names in the files, or leaves them out with null")
+	}
+	c.Warn(text)
+	return nil
 }
 
 // readWeights replaces weights of the model by those of other files.
@@ -479,6 +497,7 @@ func (f *convertFlags) readWeights(c *cli.Console, m *onnxq.Model) error {
 		if err != nil {
 			return err
 		}
+		f.read = append(f.read, from)
 		if n := len(from.Unused); n > 0 {
 			c.Warn(fmt.Sprintf("%s: %d of its %d tensors are not in the model, for example %s", path, n, n+from.Used, from.Unused[0]))
 		}

@@ -78,7 +78,8 @@ func (f *convertFlags) try(in string, other func(context.Context, string) error)
 // conversionReport is the JSON of a conversion.
 type conversionReport struct {
 	*onnxq.Report
-	Judged *verify.Judged `json:"judged,omitempty"` // with --gate
+	Judged *verify.Judged `json:"judged,omitempty"`              // with --gate
+	Lacked []string       `json:"not_in_weights_from,omitempty"` // weights that keep the values of IN, with --weights-from
 }
 
 // refusedReport is the JSON of a conversion whose output the gate refused.

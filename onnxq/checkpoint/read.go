@@ -36,6 +36,9 @@ func Read(m *onnxq.Model, path string, names *rules.Names) (*Weights, error) {
 		return nil, err
 	}
 	if paths == nil {
+		if isOther(path) {
+			return nil, fmt.Errorf("%s: it has no weights that can be read: want a %s file, an index (%s), a folder of these, or a GGUF file", path, extension, indexEnd)
+		}
 		return ggufmodel.ReadWeights(m, path, names)
 	}
 	if err := names.Unused(convert.TensorNames(m.Graph())); err != nil {
@@ -60,6 +63,21 @@ func Read(m *onnxq.Model, path string, names *rules.Names) (*Weights, error) {
 		m.SetGraph(x)
 	}
 	return w, err
+}
+
+// isOther reports whether there is a file that does not begin as GGUF does.
+func isOther(path string) bool {
+	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
+		return false
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	begin := make([]byte, 4)
+	_, err = io.ReadFull(f, begin)
+	return err != nil || string(begin) != "GGUF"
 }
 
 // Files lists the files that Read reads at path: an index, the files of weights, and the JSON files beside them.

@@ -15,6 +15,10 @@ import (
 // hint lists what to do about the verdict.
 func (v *verifier) hint() {
 	r := v.report
+	if text := v.weightsHint(); text != "" { // what others say of the weights is not about the conversion
+		r.Hints = append(r.Hints, text)
+		return
+	}
 	for _, text := range []string{v.swapHint(), v.overflowHint(), v.activationHint(), v.poorHint(), v.runtimeHint()} {
 		if text != "" {
 			r.Hints = append(r.Hints, text)
@@ -34,6 +38,15 @@ func (v *verifier) runtimeHint() string {
 		why = v.lacked.Error()
 	}
 	return "OUT itself was not run, with the kernels for its codes: " + why
+}
+
+// weightsHint says that the weights of OUT never were those of IN.
+func (v *verifier) weightsHint() string {
+	from := func(s spec.Step) bool { return strings.Contains(s.Options, "--weights-from") }
+	if v.report.Failed[CheckWeights] == 0 || !slices.ContainsFunc(v.record, from) {
+		return ""
+	}
+	return "OUT has the weights of other files (--weights-from): compare it with the float model that has them: onnxquant --exclude '*' --weights-from FILE IN FLOAT"
 }
 
 // swapHint says that the models may be in the wrong order.
