@@ -11,7 +11,7 @@ KNOWN = [
     r"builder/whisper: cache.*: EXIT 1: decoder.onnx: key-value cache: ",
     # decode.py makes no cache of the encoder.
     r"builder/whisper: decoder.onnx itself was not run: ",
-    r"genai whisper: FAILED: audio_features must be provided",
+    r"genai whisper: FAILED: (audio_features must be provided|max_length)",
     # --weights-from warns of tensors that it does not find: experts that are joined, and modules that torch names otherwise.
     r"(optimum|builder|torch)/gpt-oss/model.onnx: FAR ",
     r"torch/(mixtral|qwen3-moe|vit)/model.onnx: FAR ",
