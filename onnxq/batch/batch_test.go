@@ -564,3 +564,15 @@ func TestArguments(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// All wrong lines are told in their order, up to a bound.
+func TestWrongLines(t *testing.T) {
+	_, err := Read(strings.NewReader(strings.Repeat("no\n{\"in\": \"a.onnx\"}\n", 23)), "jobs")
+	if err == nil {
+		t.Fatal("no error")
+	}
+	lines := strings.Split(err.Error(), "\n")
+	if len(lines) != 21 || !strings.HasPrefix(lines[19], "jobs:39: ") || lines[20] != "3 more jobs are wrong" {
+		t.Errorf("%d lines: %q", len(lines), lines)
+	}
+}

@@ -143,7 +143,7 @@ func (w *wrongLines) add(err error) {
 
 func (w *wrongLines) err() error {
 	if w.more > 0 {
-		return errors.Join(append(w.named, fmt.Errorf("%s more %s wrong", english.Plural(w.more, "job", ""), english.PluralWord(w.more, "is", "are")))...)
+		return errors.Join(append(w.named, fmt.Errorf("%d more %s wrong", w.more, english.PluralWord(w.more, "job is", "jobs are")))...)
 	}
 	return errors.Join(w.named...)
 }

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"html"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -400,5 +402,33 @@ func TestPageCommands(t *testing.T) {
 	}
 	if len(mixes) < 2 {
 		t.Errorf("%d mixes", len(mixes))
+	}
+}
+
+// Without ONNX Runtime a search says once that the models run slowly.
+func TestWarnsSlow(t *testing.T) {
+	t.Setenv("PATH", t.TempDir()) // the helper is not there
+	in, out, remove := modeltest.Example("mlp")
+	defer remove()
+	const samples, width = 8, 64
+	header := fmt.Sprintf("%-117s\n", fmt.Sprintf("{'descr': '<f4', 'fortran_order': False, 'shape': (%d, %d), }", samples, width))
+	raw := append([]byte("\x93NUMPY\x01\x00"), byte(len(header)), 0)
+	raw = append(raw, header...)
+	for i := range samples * width {
+		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(float32(i*37%19)-9))
+	}
+	data := filepath.Join(t.TempDir(), "x.npy")
+	if err := os.WriteFile(data, raw, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	sqnr, told := 20.0, []string(nil)
+	o := tune.Options{Data: []string{data}, Make: new(converter).make, Try: []tune.Kind{tune.Weights}, DryRun: true, Warn: func(text string) { told = append(told, text) }}
+	o.Goal.MinSQNR = &sqnr
+	r, err := tune.Search(t.Context(), in, out, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(told) != 1 || !strings.Contains(told[0], "takes several times as long") || !slices.Equal(told, r.Warnings) {
+		t.Errorf("told %q, the result has %q", told, r.Warnings)
 	}
 }
