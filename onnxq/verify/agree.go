@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"onnxquant/formats/errstat"
@@ -12,12 +13,14 @@ import (
 	"onnxquant/internal/run/execute"
 	"onnxquant/internal/run/execute/evaluate"
 	"onnxquant/internal/run/observe"
+	"onnxquant/onnxq"
 	"onnxquant/onnxq/compare"
+	"onnxquant/onnxq/inspect"
 )
 
 // Disagreement says that two runs of one model differ by more than rounding. Then one of them is wrong, and so may be the figures.
 type Disagreement struct {
-	Model  string    `json:"model"`   // IN; OUT, with its weights as floats; or OUT itself, against the same with its weights as floats
+	Model  string    `json:"model"`   // IN, as it is or with its weights as floats; OUT, with its weights as floats; or OUT itself, against the same with its weights as floats
 	Runs   [2]string `json:"engines"` // that ran it
 	Output string    `json:"output"`  // the worst
 	SQNR   float64   `json:"sqnr_db"` // of that output, of the second run against the first
@@ -37,11 +40,13 @@ func (d *Disagreement) String() string {
 const (
 	farApart = 20.0 // dB between figures of runs, from which their cause is looked for
 	agreed   = 40.0 // dB of an output in two engines; rounding of floats leaves far more
+	rounded  = 15.0 // dB that products keep if their activations are rounded to 8 bits; they mostly keep far more
 )
 
 // The models that runs disagree about.
 const (
 	floatModel   = "IN"
+	plainModel   = "IN with its weights as floats"
 	decodedModel = "OUT with its weights as floats"
 	codedModel   = "OUT itself"
 )
@@ -57,12 +62,28 @@ func (v *verifier) agree(used trial, float, quantized string, want, got [][]*exe
 	if name == "" {
 		return
 	}
-	if v.disagree(ctx, used, floatModel, float, want) || v.disagree(ctx, used, decodedModel, quantized, got) {
+	in := floatModel
+	if float != v.in {
+		in = plainModel
+	}
+	if v.disagree(ctx, used, in, float, want) || v.disagree(ctx, used, decodedModel, quantized, got) {
 		return
 	}
-	if decoded > itself && v.roundsActivations(decoded) {
-		v.warn("output %s of OUT itself has SQNR %.1f dB, with the weights of OUT as floats %.1f dB: ONNX Runtime's kernels round what they multiply to 8 bits", msg.Quote(name), itself, decoded)
-		return
+	if decoded > itself {
+		why := ""
+		if itself < rounded {
+			v.hazard = hazardOf(v.out)
+		}
+		switch {
+		case v.hazard != nil:
+			why = fmt.Sprintf("ONNX Runtime computes wrongly: %s (%s): %s", v.hazard.Text, v.hazard.Check, msg.ListNames(slices.Clone(v.hazard.Where)))
+		case v.roundsActivations(decoded, itself):
+			why = "ONNX Runtime's kernels round what they multiply to 8 bits"
+		}
+		if why != "" {
+			v.warn("output %s of OUT itself has SQNR %.1f dB, with the weights of OUT as floats %.1f dB: %s", msg.Quote(name), itself, decoded, why)
+			return
+		}
 	}
 	x.Disagreement = &Disagreement{Model: codedModel + ", or its codes as floats,", Runs: [2]string{x.QuantizedRun.Engine, "onnxquant"}, Output: name, SQNR: min(decoded, itself)}
 }
@@ -80,7 +101,7 @@ func farthest(a, b []Output) (name string, x, y float64) {
 }
 
 // roundsActivations reports whether kernels of ONNX Runtime compute with 8 bits of activations in OUT.
-func (v *verifier) roundsActivations(decoded float64) bool {
+func (v *verifier) roundsActivations(decoded, itself float64) bool {
 	own := v.report.Execution.QuantizedRun
 	var coded []compare.WeightMatch
 	blocks := false
@@ -95,7 +116,26 @@ func (v *verifier) roundsActivations(decoded float64) bool {
 			return true
 		}
 	}
-	return blocks || v.computesWithCodes(coded)
+	return blocks && itself >= rounded || v.computesWithCodes(coded)
+}
+
+// zeros are the hazards by which ONNX Runtime computes zeros from codes in blocks.
+var zeros = []string{"ort-nested-half", "ort-nested-scales", "ort-shared-scales", "ort-scales"}
+
+// hazardOf returns the first hazard of a model by which ONNX Runtime computes zeros, or nil.
+func hazardOf(path string) *inspect.Hazard {
+	m, err := onnxq.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer m.Close()
+	found := inspect.Model(m, onnxq.Options{}).Hazards
+	for _, check := range zeros {
+		if i := slices.IndexFunc(found, func(h inspect.Hazard) bool { return h.Check == check }); i >= 0 {
+			return &found[i]
+		}
+	}
+	return nil
 }
 
 // disagree runs a model with float weights in ONNX Runtime, and reports a disagreement if its outputs are not those of another engine. What

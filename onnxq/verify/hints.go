@@ -94,7 +94,8 @@ func coarselyScaled(w compare.WeightMatch) bool {
 }
 
 // poorHint suggests a command that makes a better model: with float activations if OUT computes with
-// codes, else with more bits, else with smaller blocks. The other flags are those of OUT.
+// codes, else with more bits, else with smaller blocks. Where ONNX Runtime computes MatMulNBits wrongly, it suggests another accuracy
+// level. The other flags are those of OUT.
 func (v *verifier) poorHint() string {
 	if !v.bad() {
 		return ""
@@ -111,6 +112,8 @@ func (v *verifier) poorHint() string {
 	worst := slices.MinFunc(coded, func(a, b compare.WeightMatch) int { return cmp.Compare(a.SQNR, b.SQNR) })
 	flags := v.ownFlags("--bits 8", formatFlags)
 	switch wide := slices.ContainsFunc(coded, func(w compare.WeightMatch) bool { return !strings.HasSuffix(w.CodeType, "INT8") }); {
+	case v.hazard != nil && slices.ContainsFunc(coded, func(w compare.WeightMatch) bool { return strings.HasSuffix(w.Form, "MatMulNBits") }):
+		flags = v.ownFlags("--accuracy-level 1", []string{"accuracy-level"})
 	case v.computesWithCodes(coded):
 		flags = v.ownFlags("--bits 8 --activations weights", formatFlags, activationFlags)
 	case twoBits(&worst):
@@ -119,7 +122,7 @@ func (v *verifier) poorHint() string {
 	case worst.Block == spec.PerChannel || worst.Block == spec.PerTensor:
 		flags = v.ownFlags("--bits 8 --block 32 --algorithm best", formatFlags, codeFlags)
 	default:
-		flags = v.ownFlags("--exclude " + msg.ShellQuoted(worst.Name))
+		flags = v.ownFlags("--exclude "+msg.ShellQuoted(worst.Name), autoFlags)
 	}
 	return fmt.Sprintf("onnxquant %s %s %s", flags, msg.ShellQuoted(v.in), msg.ShellQuoted(better(v.out)))
 }

@@ -46,6 +46,7 @@ func flagsOf(options string) (flags []flag) {
 // Flags that say what others replace.
 var (
 	formatFlags     = []string{"bits", "format", "auto", "precision-info", "scale-rule"} // of --bits
+	autoFlags       = []string{"auto"}                                                   // which does not go with --exclude of what it chose
 	codeFlags       = []string{"block", "algorithm", "range", "tune"}                    // of --block and --algorithm
 	activationFlags = []string{"activations", "activation-type", "symmetric-activations", "coarse-activations", "reduce-range", "ranges", "max-kl", "min-sqnr", "max-drop", "no-balance", "no-fold", "ops", "block"}
 )
@@ -61,7 +62,7 @@ func (v *verifier) ownFlags(flags string, without ...[]string) string {
 	if len(made) != 1 { // the flags of several conversions do not go together
 		return flags
 	}
-	replaced := slices.Concat(without...)
+	replaced := append(slices.Concat(without...), "external-data-name") // that belongs to OUT
 	var words []string
 	for _, f := range flagsOf(made[0].Options) {
 		if !slices.Contains(replaced, f.name) {

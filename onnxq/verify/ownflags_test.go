@@ -9,17 +9,17 @@ import (
 
 // The flags of OUT stay in a hint, unless it replaces them.
 func TestOwnFlags(t *testing.T) {
-	options := `--bits 2 --block -1 --calib "my data.npz" --exclude "lm*" --exclude x --keep-io-types=false --ops MatMul,Gather --zero-point`
+	options := `--auto 5MiB --external-data always --external-data-name out.bin --bits 2 --block -1 --calib "my data.npz" --exclude "lm*" --exclude x --keep-io-types=false --ops MatMul,Gather --zero-point`
 	v := &verifier{record: []spec.Step{{Command: "convert", Options: options}}}
 	for _, c := range []struct {
 		flags   string
 		without [][]string
 		want    string
 	}{
-		{"--exclude w", nil, `--bits 2 --block -1 --calib 'my data.npz' --exclude 'lm*' --exclude x --keep-io-types=false --ops MatMul,Gather --zero-point --exclude w`},
-		{"--bits 8", [][]string{formatFlags}, `--block -1 --calib 'my data.npz' --exclude 'lm*' --exclude x --keep-io-types=false --ops MatMul,Gather --zero-point --bits 8`},
-		{"--bits 4 --block 32", [][]string{formatFlags, codeFlags}, `--calib 'my data.npz' --exclude 'lm*' --exclude x --keep-io-types=false --ops MatMul,Gather --zero-point --bits 4 --block 32`},
-		{"--bits 8 --activations weights", [][]string{formatFlags, activationFlags}, `--calib 'my data.npz' --exclude 'lm*' --exclude x --keep-io-types=false --zero-point --bits 8 --activations weights`},
+		{"--exclude w", [][]string{autoFlags}, `--external-data always --bits 2 --block -1 --calib 'my data.npz' --exclude 'lm*' --exclude x --keep-io-types=false --ops MatMul,Gather --zero-point --exclude w`},
+		{"--bits 8", [][]string{formatFlags}, `--external-data always --block -1 --calib 'my data.npz' --exclude 'lm*' --exclude x --keep-io-types=false --ops MatMul,Gather --zero-point --bits 8`},
+		{"--bits 4 --block 32", [][]string{formatFlags, codeFlags}, `--external-data always --calib 'my data.npz' --exclude 'lm*' --exclude x --keep-io-types=false --ops MatMul,Gather --zero-point --bits 4 --block 32`},
+		{"--bits 8 --activations weights", [][]string{formatFlags, activationFlags}, `--external-data always --calib 'my data.npz' --exclude 'lm*' --exclude x --keep-io-types=false --zero-point --bits 8 --activations weights`},
 	} {
 		if got := v.ownFlags(c.flags, c.without...); got != c.want {
 			t.Errorf("%s\nwant %s", got, c.want)

@@ -30,6 +30,7 @@ import (
 	"onnxquant/internal/work"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/compare"
+	"onnxquant/onnxq/inspect"
 	"onnxquant/onnxq/restyle"
 	"onnxquant/spec"
 )
@@ -81,6 +82,8 @@ type verifier struct {
 	least  float64  // absolute value below which outputs are about zero
 	coded  []Reach  // activations that only OUT has as codes
 	folded string   // IN folded and balanced as OUT is; "" if OUT is neither
+
+	hazard *inspect.Hazard // by which ONNX Runtime computes OUT itself wrongly; nil: none is known
 }
 
 // stage announces the next stage. The caller reports its progress to the result.

@@ -5,6 +5,7 @@ import logging
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -479,3 +480,37 @@ def test_fused(form, tmp_path):
     report = verify("--engine", "none", source, tmp_path / "saved.onnx")
     assert len(report["structure"]["problems"]) > 1
     assert len(report["failures"]) == 1 and report["failures"][0].startswith("OUT was optimized by ONNX Runtime ("), report["failures"]
+
+
+def halves_in_a_branch(path):
+    """An If whose branch multiplies float16 by a weight of the main graph, between other operators."""
+    rng, width, columns = np.random.default_rng(3), 128, 64
+    value = helper.make_tensor_value_info
+    branch = helper.make_graph([helper.make_node("Erf", ["x"], ["e"]), helper.make_node("MatMul", ["e", "w"], ["m"]), helper.make_node("Erf", ["m"], ["r"])],
+                               "t", [], [value("r", TensorProto.FLOAT16, [None, columns])])
+    other = helper.make_graph([helper.make_node("Slice", ["x", "zero", "end", "one"], ["s"])], "e", [], [value("s", TensorProto.FLOAT16, [None, columns])])
+    nodes = [helper.make_node("ReduceMax", ["x"], ["top"], keepdims=0), helper.make_node("Cast", ["top"], ["c"], to=TensorProto.BOOL),
+             helper.make_node("If", ["c"], ["y"], then_branch=branch, else_branch=other)]
+    stored = [numpy_helper.from_array((rng.normal(size=(width, columns)) / 8).astype(np.float16), "w")]
+    stored += [numpy_helper.from_array(np.array([v]), n) for n, v in (("zero", 0), ("end", columns), ("one", 1))]
+    g = helper.make_graph(nodes, "g", [value("x", TensorProto.FLOAT16, [8, width])], [value("y", TensorProto.FLOAT16, [8, columns])], stored)
+    onnx.save(helper.make_model(g, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+
+# ONNX Runtime computes zeros there. That is no rounding to 8 bits, and the hint avoids it.
+def test_cause_of_zeros(tmp_path):
+    path, out = tmp_path / "in.onnx", tmp_path / "out.onnx"
+    halves_in_a_branch(path)
+    binary = with_runtime()
+    settings = ["--bits", "8", "--block", "32", "--style", "nbits", "--accuracy-level", "4"]
+    assert onnxquant(*settings, path, out, binary=binary).status == 0
+    r = verify("--ort-lib", library(), path, out, binary=binary)
+    warnings = [w for w in r["warnings"] if "OUT itself" in w]
+    assert len(warnings) == 1 and "(ort-nested-scales)" in warnings[0] and "round" not in warnings[0], warnings
+    hints = [h for h in r["hints"] if h.startswith("onnxquant ")]
+    assert len(hints) == 1, r["hints"]
+    words = shlex.split(hints[0])[1:]
+    assert "--accuracy-level 4" not in hints[0] and "--accuracy-level 1" in hints[0], hints
+    assert onnxquant(*words, binary=binary).status == 0
+    r = verify("--ort-lib", library(), path, words[-1], binary=binary)
+    assert not [w for w in r.get("warnings", []) if "OUT itself" in w] and r["verdict"] in ("sound", "passed"), r
