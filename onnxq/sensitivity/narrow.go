@@ -17,10 +17,10 @@ var overflow = runtime.GOARCH == "amd64" && !cpu.X86.HasAVX512VNNI && !cpu.X86.H
 
 // narrow gives weights codes of 7 bits where sums of products overflow, if the outputs of held-out samples lose less then, and
 // exact sums of 8 bits lose less, too: otherwise the gain is chance. If nothing differs, it gives them 7 bits: few samples show
-// overflows, but one that does can have another result.
+// overflows, but one that does can have another result. Pure Go has exact sums: there, 7 bits are taken if they lose little.
 func (s *static) narrow(ctx context.Context) error {
 	o := s.fit.Options
-	if !overflow || s.held == nil || s.held.engine.IsGo() || o.ReduceRange || o.Format != "" || !runsHere(o) {
+	if !overflow || s.held == nil || o.ReduceRange || o.Format != "" || !runsHere(o) {
 		return nil
 	}
 	eight, err := s.lossOfAll(ctx)
@@ -29,8 +29,19 @@ func (s *static) narrow(ctx context.Context) error {
 	}
 	o.ReduceRange = true
 	seven, err := s.held.lossOfOutput(ctx, s.model, o)
-	if err != nil || seven.Damage > eight.Damage {
+	switch {
+	case err != nil:
 		return err
+	case s.held.engine.IsGo():
+		if !s.limits.little(eight, seven) {
+			s.fit.Warnings = append(s.fit.Warnings, unseenOverflow)
+			return nil
+		}
+		s.fit.exact = true
+		s.fit.Options, s.fit.EightBits, s.fit.SevenBits, s.loss = o, &eight, &seven, &seven
+		return nil
+	case seven.Damage > eight.Damage:
+		return nil
 	}
 	if seven.Damage < eight.Damage {
 		exact, err := s.held.plain().lossOfOutput(ctx, s.model, s.fit.Options)
@@ -40,6 +51,21 @@ func (s *static) narrow(ctx context.Context) error {
 	}
 	s.fit.Options, s.fit.EightBits, s.fit.SevenBits, s.loss = o, &eight, &seven, &seven
 	return nil
+}
+
+// unseenOverflow warns of 8 bits where pure Go measured, because 7 bits lose too much.
+const unseenOverflow = "weights keep 8 bits, because 7 lose more: ONNX Runtime's sums of products overflow on this processor, which has no VNNI, and the losses, of exact sums, do not show that; --reduce-range avoids it"
+
+// little reports whether 7 bits lose little by exact sums, which show no overflows: the limits hold, or the damage at most doubles.
+func (l Limits) little(eight, seven onnxq.OutputLoss) bool {
+	const most = 2
+	if seven.Damage <= most*eight.Damage {
+		return true
+	}
+	if l.given() {
+		return l.hold(seven)
+	}
+	return seven.Damage <= DefaultNumbersLimit
 }
 
 // leastOverflow is the share of the damage that overflows must have.

@@ -29,6 +29,8 @@ type StaticFit struct {
 	Options  onnxq.Options // with ranges, and with formats of weights that are decoded
 	Limits   Limits
 	Warnings []string
+
+	exact bool // pure Go measured what 7 bits lose: its sums do not overflow
 }
 
 // Static finds how the model at path gets static activations: the ranges of the activations, by running it on

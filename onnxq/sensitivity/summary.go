@@ -55,7 +55,11 @@ func (f *StaticFit) Summary() (facts [][2]string) {
 		add("weights", "a scale for each channel: damage %.2g, with one scale for each weight %.2g", f.PerChannel.Damage, f.PerTensor.Damage)
 	}
 	if f.EightBits != nil {
-		add("weights", "codes of 7 bits: damage %.2g, with 8 bits %.2g: sums of products overflow on this processor, which has no VNNI", f.SevenBits.Damage, f.EightBits.Damage)
+		exact := ""
+		if f.exact {
+			exact = " by exact sums"
+		}
+		add("weights", "codes of 7 bits: damage %.2g%s, with 8 bits %.2g: sums of products overflow on this processor, which has no VNNI", f.SevenBits.Damage, exact, f.EightBits.Damage)
 	}
 	if f.Balance != nil {
 		add("balance", "%s", f.balanceText())

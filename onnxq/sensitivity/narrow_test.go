@@ -1,0 +1,27 @@
+package sensitivity
+
+import (
+	"testing"
+
+	"onnxquant/onnxq"
+)
+
+// By exact sums, 7 bits are taken if the limits hold, or if they at most double the damage.
+func TestLittle(t *testing.T) {
+	loss := func(damage, sqnr float64) onnxq.OutputLoss { return onnxq.OutputLoss{Damage: damage, SQNR: &sqnr} }
+	for _, c := range []struct {
+		limits       Limits
+		eight, seven onnxq.OutputLoss
+		want         bool
+	}{
+		{Limits{}, loss(0.01, 20), loss(0.02, 17), true},
+		{Limits{}, loss(0.01, 20), loss(0.03, 15), false},
+		{Limits{}, loss(0.0001, 40), loss(0.0015, 28), true},
+		{Limits{SQNR: new(15.0)}, loss(0.01, 20), loss(0.03, 15.2), true},
+		{Limits{SQNR: new(30.0)}, loss(0.0001, 40), loss(0.0015, 28), false},
+	} {
+		if got := c.limits.little(c.eight, c.seven); got != c.want {
+			t.Errorf("%+v: from %g to %g is %v", c.limits, c.eight.Damage, c.seven.Damage, got)
+		}
+	}
+}
