@@ -151,8 +151,8 @@ func (f fixer) values(list []*onnxpb.ValueInfoProto, axes map[string]map[int]int
 	}
 }
 
-// Adopt gives inputs the sizes that inputs of another model with the same names fix.
-func Adopt(inputs, fixed []*onnxpb.ValueInfoProto) {
+// Adopt gives inputs the sizes that inputs of another model with the same names fix. It returns these as INPUT:AXIS=SIZE.
+func Adopt(inputs, fixed []*onnxpb.ValueInfoProto) (adopted []string) {
 	for _, v := range inputs {
 		i := slices.IndexFunc(fixed, func(w *onnxpb.ValueInfoProto) bool { return w.GetName() == v.GetName() })
 		if i < 0 || len(dimsOf(fixed[i])) != len(dimsOf(v)) {
@@ -160,10 +160,12 @@ func Adopt(inputs, fixed []*onnxpb.ValueInfoProto) {
 		}
 		for axis, d := range dimsOf(v) {
 			if size := dimsOf(fixed[i])[axis].GetDimValue(); size > 0 && d.GetDimValue() < 1 {
+				adopted = append(adopted, fmt.Sprintf("%s:%d=%d", v.GetName(), axis, size))
 				d.Value = &onnxpb.TensorShapeProto_Dimension_DimValue{DimValue: size}
 			}
 		}
 	}
+	return adopted
 }
 
 // symbolsOf lists the names of dimensions of inputs, each once.

@@ -107,9 +107,12 @@ func TestFixRefuses(t *testing.T) {
 
 func TestAdopt(t *testing.T) {
 	in := []*onnxpb.ValueInfoProto{info("a", "n", "?", 3), info("b", "n"), info("c", "n")}
-	fixdim.Adopt(in, []*onnxpb.ValueInfoProto{info("a", 2, 7, 4), info("b", "n", 5)})
+	adopted := fixdim.Adopt(in, []*onnxpb.ValueInfoProto{info("a", 2, 7, 4), info("b", "n", 5)})
 	want := []*onnxpb.ValueInfoProto{info("a", 2, 7, 3), info("b", "n"), info("c", "n")}
 	if !slices.EqualFunc(in, want, func(a, b *onnxpb.ValueInfoProto) bool { return proto.Equal(a, b) }) {
 		t.Errorf("%v", in)
+	}
+	if !slices.Equal(adopted, []string{"a:0=2", "a:1=7"}) {
+		t.Errorf("adopted: %q", adopted)
 	}
 }

@@ -62,3 +62,21 @@ func TestGate(t *testing.T) {
 		t.Logf("%d bits: %s %v %.1f", c.bits, judged.Verdict, judged.Reasons, *judged.SQNR)
 	}
 }
+
+// Sizes that OUT fixes, and with which it does not run, are a failure: tinygpt has 128 positions.
+func TestSizesThatDoNotRun(t *testing.T) {
+	in := "../../testmodels/tinygpt/model.onnx"
+	for size, want := range map[int64]verify.Verdict{64: verify.Sound, 200: verify.Failed} {
+		out := filepath.Join(t.TempDir(), "out.onnx")
+		if _, err := onnxq.Convert(t.Context(), in, out, onnxq.Options{Bits: 8, Block: 32, FixDims: map[string]int64{"t": size}}); err != nil {
+			t.Fatal(err)
+		}
+		r, err := verify.Models(t.Context(), in, out, verify.Options{ORTLibrary: "missing"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Verdict != want || want == verify.Failed && !strings.Contains(r.Reasons()[0], "ids:1=200") {
+			t.Errorf("%d: %s %q", size, r.Verdict, r.Reasons())
+		}
+	}
+}

@@ -41,11 +41,16 @@ func (v *verifier) inputs(float, quantized string) ([]trial, error) {
 		return nil, err
 	}
 	defer fixed.Close()
-	fixdim.Adopt(m.Proto.Graph.Input, fixed.Proto.Graph.Input)
+	v.fixes = fixdim.Adopt(m.Proto.Graph.Input, fixed.Proto.Graph.Input)
 	if len(v.opts.Inputs) > 0 {
 		all, err := v.read(m)
 		return []trial{{inputs: all}}, err
 	}
+	return v.made(m)
+}
+
+// made makes inputs of several sizes.
+func (v *verifier) made(m *modelfile.Model) ([]trial, error) {
 	plans, err := synth.Plans(m, synth.Options{Seed: v.opts.Seed, Dims: v.opts.Dims})
 	if err != nil {
 		return nil, err

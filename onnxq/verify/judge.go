@@ -184,6 +184,9 @@ func (v *verifier) judgeOutputs() {
 	for i := range x.Outputs {
 		v.judgeOutput(fmt.Sprintf("output %q", x.Outputs[i].Name), &x.Outputs[i])
 	}
+	if own := x.QuantizedRun; v.stops != "" && !x.Compared && (own == nil || !own.Broken) {
+		v.fail(CheckRuns, "%s", v.stops)
+	}
 	if own := x.QuantizedRun; own != nil {
 		for i := range own.Outputs {
 			v.judgeOutput(fmt.Sprintf("output %q of OUT itself", own.Outputs[i].Name), &own.Outputs[i])

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"onnxquant/internal/modelfile"
@@ -124,8 +125,12 @@ func (v *verifier) compare(runner execute.Runner, float, quantized string, trial
 		return evaluate.Reporting(runner, v.overRuns(progress)).Session(ctx, path)
 	}
 	v.runs = 1
-	used, want, err := v.firstThatRuns(ctx, func() (execute.Session, error) { return session("float", float) }, trials, smaller)
+	open := func() (execute.Session, error) { return session("float", float) }
+	used, want, err := v.firstThatRuns(ctx, open, trials, smaller)
 	if err != nil {
+		if broken(ctx, err) && v.fits(ctx, open, float) {
+			v.stops = cmp.Or(v.stops, fmt.Sprintf("%s runs IN, but not with the sizes that OUT fixes, %s: %v", runner.Name(), strings.Join(v.fixes, ", "), err))
+		}
 		return used, fmt.Errorf("%s: the float model: %w", runner.Name(), err)
 	}
 	v.least = 0x1p-30 * largestOf(used.inputs)
@@ -139,12 +144,18 @@ func (v *verifier) compare(runner execute.Runner, float, quantized string, trial
 	}
 	x := &v.report.Execution
 	got, err := run("dequantized", quantized)
+	if err != nil && runner.Name() == evaluate.Go.Name() && broken(ctx, err) { // in ONNX Runtime, OUT itself shows it
+		v.stops = fmt.Sprintf("%s runs IN and does not run OUT: %v", runner.Name(), err)
+	}
 	if err == nil {
 		x.Outputs, err = v.outputs(want, got)
 	}
 	if err != nil {
 		if _, real := runner.(*ort.Runner); real { // it may be the fault of OUT
 			v.itself(runner, used, want, float == v.in)
+			if own := v.report.Execution.QuantizedRun; own != nil && own.Reason == "" {
+				v.stops = "" // of pure Go
+			}
 		}
 		return used, fmt.Errorf("%s: the dequantized model: %w", runner.Name(), err)
 	}
@@ -165,6 +176,30 @@ func (v *verifier) compare(runner execute.Runner, float, quantized string, trial
 		v.agree(used, float, quantized, want, got)
 	}
 	return used, nil
+}
+
+// broken reports whether a run failed because of the model: not for lack of an operator, of memory or of time.
+func broken(ctx context.Context, err error) bool {
+	lacks := errors.Is(err, execute.ErrUnsupported) || errors.Is(err, ort.ErrKilled) || strings.Contains(err.Error(), "Failed to allocate memory")
+	return ctx.Err() == nil && !lacks
+}
+
+// fits reports whether IN runs with sizes of its own, where OUT fixes others.
+func (v *verifier) fits(ctx context.Context, open func() (execute.Session, error), float string) bool {
+	if len(v.fixes) == 0 || len(v.opts.Inputs) > 0 {
+		return false
+	}
+	m, err := modelfile.Open(float)
+	if err != nil {
+		return false
+	}
+	defer m.Close()
+	trials, err := v.made(m)
+	if err != nil {
+		return false
+	}
+	_, _, err = v.firstThatRuns(ctx, open, trials, true)
+	return err == nil
 }
 
 // largestOf is the largest absolute value of float tensors.

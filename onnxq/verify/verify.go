@@ -77,6 +77,8 @@ type verifier struct {
 	record    []spec.Step // of OUT
 	elsewhere bool        // OUT is meant for another runtime than ONNX Runtime
 	runs      int         // of each model, for the progress
+	fixes     []string    // sizes of inputs that only OUT fixes, such as ids:1=128
+	stops     string      // why OUT does not run though IN does, if no outputs were compared
 
 	states []string // outputs that are inputs of the next run
 	least  float64  // absolute value below which outputs are about zero
