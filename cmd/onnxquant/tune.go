@@ -135,7 +135,7 @@ func runTune(ctx context.Context, c *cli.Console, args []string) error {
 	}
 	defer remove()
 	f.opts.Input = remote.Plain(in)
-	table := summary.NewTrials(c, f.quiet)
+	table := summary.NewTrials(c, &f.opts.Goal, f.quiet)
 	f.opts.Tried, f.opts.Progress, f.opts.Warn = table.Add, table.Progress, table.Warn
 	r, err := tune.Search(ctx, paths[0], out, f.opts)
 	table.Close()

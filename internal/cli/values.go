@@ -105,7 +105,16 @@ func (l Limit) Set(s string) error {
 func (l Limit) String() string { return "" }
 func (l Limit) Type() string   { return l.Kind }
 
-// Optional is the value of a flag that is nil without the flag: a Share, if its Kind is SHARE, else a Limit.
+// setDrop reads a share that is lost. A bare 1 may mean 1% or all: it is refused.
+func setDrop(v *float64, text string) error {
+	err := Share{v}.Set(text)
+	if err != nil || *v == 1 && !strings.HasSuffix(text, "%") {
+		return errors.New("want a share such as 1% or 0.01")
+	}
+	return nil
+}
+
+// Optional is the value of a flag that is nil without the flag: a share that is lost, if its Kind is SHARE, else a Limit.
 type Optional struct {
 	To   **float64
 	Kind string
@@ -114,7 +123,7 @@ type Optional struct {
 func (g Optional) Set(text string) (err error) {
 	v := new(float64)
 	if g.Kind == "SHARE" {
-		err = Share{v}.Set(text)
+		err = setDrop(v, text)
 	} else {
 		err = Limit{v, g.Kind}.Set(text)
 	}

@@ -15,14 +15,15 @@ import (
 // Trials prints a line for each trial as it comes.
 type Trials struct {
 	console *cli.Console
+	goal    *tune.Goal
 	quiet   bool
 	bar     *cli.Progress
 	rows    int
 }
 
-// NewTrials returns an empty table.
-func NewTrials(c *cli.Console, quiet bool) *Trials {
-	return &Trials{console: c, quiet: quiet, bar: cli.NewProgress(c, quiet)}
+// NewTrials returns an empty table of trials for a goal.
+func NewTrials(c *cli.Console, goal *tune.Goal, quiet bool) *Trials {
+	return &Trials{console: c, goal: goal, quiet: quiet, bar: cli.NewProgress(c, quiet)}
 }
 
 // Progress is for tune.Options.
@@ -48,17 +49,17 @@ func (t *Trials) Add(trial tune.Trial) {
 	if t.rows++; t.rows == 1 {
 		fmt.Fprintf(t.console.Stderr, trialColumns, "SIZE", "LOSS", "TIME", "TOOK", "GOAL", "FLAGS")
 	}
-	fmt.Fprintf(t.console.Stderr, trialColumns, trialCells(trial)...)
+	fmt.Fprintf(t.console.Stderr, trialColumns, trialCells(trial, t.goal)...)
 }
 
 // trialCells are those of a trial.
-func trialCells(t tune.Trial) []any {
-	goal, size, loss := "no", "-", lossText(t.Quality)
+func trialCells(t tune.Trial, goal *tune.Goal) []any {
+	holds, size, loss := "no", "-", lossText(t.Quality, goal)
 	switch {
 	case t.Failed != "":
-		goal, loss = "failed", cli.Clip(cli.Printable(t.Failed), cli.MaxText)
+		holds, loss = "failed", cli.Clip(cli.Printable(t.Failed), cli.MaxText)
 	case t.Holds:
-		goal = "kept"
+		holds = "kept"
 	}
 	if t.Bytes > 0 {
 		size = trialSize(t.Bytes)
@@ -67,7 +68,7 @@ func trialCells(t tune.Trial) []any {
 	if t.Kept {
 		took = "known"
 	}
-	return []any{size, loss, timeText(t.Time), took, goal, cli.Printable(t.Label)}
+	return []any{size, loss, timeText(t.Time), took, holds, cli.Printable(t.Label)}
 }
 
 // trialSize has three digits: candidates differ by little.
@@ -80,8 +81,8 @@ func timeText(t *tune.Time) string {
 	return fmt.Sprintf("%.2f", t.Ratio)
 }
 
-// lossText is the score, or what is lost of the outputs.
-func lossText(q tune.Quality) string {
+// lossText is the score, or what is lost of the outputs. Without distributions, the largest element says something only if the goal limits it.
+func lossText(q tune.Quality, goal *tune.Goal) string {
 	switch {
 	case q.Score != nil:
 		return fmt.Sprintf("score %.6g", *q.Score)
@@ -94,7 +95,7 @@ func lossText(q tune.Quality) string {
 	} else if q.Loss.SQNR != nil {
 		texts = append(texts, cli.Decibels(*q.Loss.SQNR))
 	}
-	if q.Loss.Drop != nil {
+	if q.Loss.Drop != nil && (q.Loss.KL != nil || goal.MaxDrop != nil) {
 		texts = append(texts, fmt.Sprintf("%.3g%% changed", 100**q.Loss.Drop))
 	}
 	return cmp.Or(strings.Join(texts, ", "), "-")
@@ -114,21 +115,21 @@ func Tuned(c *cli.Console, r *tune.Result, page string) {
 	facts := []cli.Fact{{Label: "goal", Text: r.Goal.String()}, {Label: "verdict", Text: string(r.Verdict) + ": " + cli.Printable(r.Reason)}}
 	add := func(label, text string) { facts = append(facts, cli.Fact{Label: label, Text: text}) }
 	if t := r.Winner; t != nil {
-		text := trialSize(t.Bytes) + ", " + lossText(t.Quality)
+		text := trialSize(t.Bytes) + ", " + lossText(t.Quality, &r.Goal)
 		if t.Time != nil {
 			text += fmt.Sprintf(", a run takes %.2f times the time of IN", t.Time.Ratio)
 		}
 		add("chosen", text)
 	}
 	if r.Final != nil {
-		text := lossText(*r.Final)
+		text := lossText(*r.Final, &r.Goal)
 		if r.FinalOf != nil && r.FinalOf.Score != nil {
 			text += fmt.Sprintf(", of IN %.6g", *r.FinalOf.Score)
 		}
 		add("final", text)
 	}
 	if t := r.RunnerUp; t != nil {
-		add("runner-up", fmt.Sprintf("%s, %s: %s", trialSize(t.Bytes), lossText(t.Quality), cli.Printable(t.Label)))
+		add("runner-up", fmt.Sprintf("%s, %s: %s", trialSize(t.Bytes), lossText(t.Quality, &r.Goal), cli.Printable(t.Label)))
 	}
 	facts = append(facts, samplesOf(r)...)
 	add("tried", fmt.Sprintf("%d of %d candidates in %.0f s; the search ended because %s", len(r.Trials), r.Considered, math.Ceil(r.Seconds), r.Stopped))

@@ -26,6 +26,21 @@ var ErrLimit = errors.New("the limit does not hold")
 // given reports whether the user sets a limit.
 func (l Limits) given() bool { return l.KL != nil || l.SQNR != nil || l.Drop != nil }
 
+// String lists the limits as flags.
+func (l Limits) String() string {
+	var all []string
+	if l.KL != nil {
+		all = append(all, fmt.Sprintf("--max-kl %.3g", *l.KL))
+	}
+	if l.SQNR != nil {
+		all = append(all, fmt.Sprintf("--min-sqnr %g", *l.SQNR))
+	}
+	if l.Drop != nil {
+		all = append(all, fmt.Sprintf("--max-drop %.3g%%", 100**l.Drop))
+	}
+	return strings.Join(all, ", ")
+}
+
 // hold reports whether the limits hold.
 func (l Limits) hold(x onnxq.OutputLoss) bool { return l.Broken(x) == "" }
 

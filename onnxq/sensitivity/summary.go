@@ -43,9 +43,9 @@ func (f *StaticFit) Summary() (facts [][2]string) {
 		add(label, "%s without a range in float", english.Plural(n, "value", ""))
 	}
 	if f.Of > 0 {
-		add("loss", "%s on %s%s", lossText(f.Loss), heldOut(f.HeldOut), limitText(f.Limits, f.Limit))
+		add("loss", "%s on %s%s", lossText(f.Loss, f.Limits), heldOut(f.HeldOut), limitText(f.Limits, f.Limit))
 		if len(f.Float)+len(f.Wide) > 0 && f.Weights != (onnxq.OutputLoss{}) {
-			add("loss", "all in codes: %s; codes for weights alone: %s", lossText(f.All), lossText(f.Weights))
+			add("loss", "all in codes: %s; codes for weights alone: %s", lossText(f.All, f.Limits), lossText(f.Weights, f.Limits))
 		}
 	}
 	if f.FloatProducts != nil {
@@ -74,8 +74,8 @@ func (f *StaticFit) Summary() (facts [][2]string) {
 	return facts
 }
 
-// lossText writes what was measured.
-func lossText(x onnxq.OutputLoss) string {
+// lossText writes what was measured. Without distributions, the largest element means something only to a user who limits it.
+func lossText(x onnxq.OutputLoss, given Limits) string {
 	parts := []string{fmt.Sprintf("damage %.2g", x.Damage)}
 	if x.SQNR != nil {
 		parts = append(parts, fmt.Sprintf("SQNR %.1f dB", *x.SQNR))
@@ -83,7 +83,7 @@ func lossText(x onnxq.OutputLoss) string {
 	if x.KL != nil {
 		parts = append(parts, fmt.Sprintf("KL %.2g", *x.KL))
 	}
-	if x.Drop != nil {
+	if x.Drop != nil && (x.KL != nil || given.Drop != nil) {
 		parts = append(parts, fmt.Sprintf("%.3g %% changed decisions", 100**x.Drop))
 	}
 	return strings.Join(parts, ", ")
@@ -91,7 +91,7 @@ func lossText(x onnxq.OutputLoss) string {
 
 func limitText(given Limits, limit float64) string {
 	if given.given() {
-		return ""
+		return " (limit: " + given.String() + ")"
 	}
 	return fmt.Sprintf(" (limit of the damage %.2g)", limit)
 }
@@ -121,9 +121,9 @@ func (f *DynamicFit) Summary() (facts [][2]string) {
 	default:
 		add(label, "%d of %s are multiplied in float, because of their loss: %s", len(f.Decoded), of, msg.ListNames(slices.Clone(f.Decoded)))
 	}
-	add("loss", "%s on %s%s", lossText(f.Loss), heldOut(f.HeldOut), limitText(f.Limits, f.Limit))
+	add("loss", "%s on %s%s", lossText(f.Loss, f.Limits), heldOut(f.HeldOut), limitText(f.Limits, f.Limit))
 	if len(f.Decoded) > 0 {
-		add("loss", "all in codes: %s; codes for weights alone: %s", lossText(f.All), lossText(f.Weights))
+		add("loss", "all in codes: %s; codes for weights alone: %s", lossText(f.All, f.Limits), lossText(f.Weights, f.Limits))
 	}
 	return facts
 }
