@@ -336,7 +336,7 @@ func (f *convertFlags) plan(ctx context.Context, c *cli.Console, in, out string)
 			return err
 		}
 	}
-	c.WarnAll(p.Warnings)
+	c.WarnAll(append(p.Warnings, summary.LeftExperts(p)...))
 	if f.json {
 		return c.JSON(p)
 	}

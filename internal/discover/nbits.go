@@ -93,7 +93,7 @@ func FindNBits(x *graph.Graph, w Tensor, c Choice) (f NBits, why string) {
 	if c.Format.Traits().Family == spec.Float8 {
 		switch {
 		case f.Experts || f.Product:
-			return f, fmt.Sprintf("GatherBlockQuantized alone supports %s", c.Format)
+			return f, fmt.Sprintf("GatherBlockQuantized alone supports %s: add --ops Gather, or leave out --style", c.Format)
 		case c.Target.Target != spec.Portable && c.Target.Target != spec.ORT:
 			return f, fmt.Sprintf("no kernel of %s is known that reads %s", c.Target.Label, c.Format)
 		}

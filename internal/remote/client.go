@@ -78,7 +78,7 @@ func (c *Client) Stat(ctx context.Context, name string) (*Info, error) {
 	var info *Info
 	err = c.retry(ctx, func() (bool, error) {
 		info, err = c.stat(ctx, &p)
-		return false, err
+		return false, unreached(err)
 	})
 	if err != nil {
 		return nil, c.explain(name, &p, err)
@@ -281,7 +281,7 @@ func (c *Client) do(ctx context.Context, method, at string, hub bool, bytes stri
 	}
 	if err != nil {
 		w.stop()
-		return nil, w.explain(err)
+		return nil, advised(w.explain(err))
 	}
 	response.Body = &body{response.Body, w}
 	return response, nil
@@ -349,7 +349,11 @@ func (c *Client) retry(ctx context.Context, f func() (progress bool, err error))
 // isTransient reports whether another try may succeed.
 func isTransient(err error) bool {
 	var status *statusError
-	if errors.As(err, &status) {
+	var nobody *unreachedError
+	switch {
+	case errors.As(err, &nobody):
+		return false
+	case errors.As(err, &status):
 		return status.status >= http.StatusInternalServerError || status.status == http.StatusTooManyRequests || status.status == http.StatusRequestTimeout
 	}
 	var file *fs.PathError // it has Timeout, too

@@ -49,6 +49,21 @@ func RaggedHint(p *onnxq.Plan) []string {
 		block, english.Plural(len(ragged), "weight", ""), ragged[0], advice)}
 }
 
+// LeftExperts warns of experts that stay in float because their operators are not selected, while little else is quantized.
+func LeftExperts(p *onnxq.Plan) []string {
+	const most = 0.5 // of the bytes of float tensors
+	var left int64
+	for _, t := range p.Tensors {
+		if names, ok := strings.CutPrefix(t.Reason, onnxq.Unselected); ok && strings.Contains(names, "com.microsoft.MoE") {
+			left += t.Bytes
+		}
+	}
+	if left == 0 || p.Coverage >= most {
+		return nil
+	}
+	return []string{fmt.Sprintf("experts stay in float, %s: --ops MatMul,Gemm,MoE selects them, --ops all everything", cli.ByteSize(left))}
+}
+
 // OpsHint suggests selecting all operators if the unselected ones have many weights.
 func OpsHint(p *onnxq.Plan) []string {
 	const many = 0.2 // of the bytes of float tensors

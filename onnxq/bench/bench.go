@@ -194,6 +194,9 @@ func takes(infos []*onnxpb.ValueInfoProto, values []*execute.Tensor) error {
 		}
 		typ := infos[i].GetType().GetTensorType()
 		if typ == nil || typ.GetElemType() != int32(t.DType) {
+			if typ.GetElemType() == int32(onnxpb.TensorProto_INT8) && t.IsFloat() {
+				return fmt.Errorf("input %s takes codes of int8, as key-value caches of --kv-cache: models with such caches cannot be compared with others", msg.Quote(t.Name))
+			}
 			return fmt.Errorf("input %s is not of type %v", msg.Quote(t.Name), t.DType)
 		}
 		if typ.Shape == nil {

@@ -220,6 +220,7 @@ func TestTakes(t *testing.T) {
 		{[]*onnxpb.ValueInfoProto{info("x", dtype.Float32, 2, 3), index}, `input "x" does not take the shape 1x3`},
 		{[]*onnxpb.ValueInfoProto{info("x", dtype.Float32, 3), index}, `input "x" does not take the shape 1x3`},
 		{[]*onnxpb.ValueInfoProto{info("x", dtype.Float16, 1, 3), index}, `input "x" is not of type FLOAT`},
+		{[]*onnxpb.ValueInfoProto{info("x", dtype.Int8, 1, 3), index}, `input "x" takes codes of int8, as key-value caches of --kv-cache: models with such caches cannot be compared with others`},
 		{[]*onnxpb.ValueInfoProto{info("z", dtype.Float32, 1, 3), index}, `it has no input "x"`},
 		{[]*onnxpb.ValueInfoProto{index}, "it has 1, not 2"},
 	} {

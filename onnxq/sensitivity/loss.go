@@ -26,8 +26,8 @@ var ErrLimit = errors.New("the limit does not hold")
 // given reports whether the user sets a limit.
 func (l Limits) given() bool { return l.KL != nil || l.SQNR != nil || l.Drop != nil }
 
-// String lists the limits as flags.
-func (l Limits) String() string {
+// flags lists the limits as flags.
+func (l Limits) flags() string {
 	var all []string
 	if l.KL != nil {
 		all = append(all, fmt.Sprintf("--max-kl %.3g", *l.KL))

@@ -91,7 +91,7 @@ func lossText(x onnxq.OutputLoss, given Limits) string {
 
 func limitText(given Limits, limit float64) string {
 	if given.given() {
-		return " (limit: " + given.String() + ")"
+		return " (limit: " + given.flags() + ")"
 	}
 	return fmt.Sprintf(" (limit of the damage %.2g)", limit)
 }
