@@ -400,7 +400,7 @@ func (f *convertFlags) convert(ctx context.Context, c *cli.Console, start time.T
 	if err != nil {
 		return err
 	}
-	c.WarnAll(f.calibFlags.untold(made.Plan.Warnings))
+	c.WarnAll(append(f.calibFlags.untold(made.Plan.Warnings), summary.LeftExperts(made.Plan)...))
 	if f.verbose {
 		summary.Tensors(c.Stderr, made)
 	}

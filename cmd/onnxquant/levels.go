@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/spf13/pflag"
 
@@ -10,6 +11,7 @@ import (
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/calibrate"
 	"onnxquant/onnxq/sensitivity"
+	"onnxquant/spec"
 )
 
 // levelFlags are --accuracy-level auto, and what it finds.
@@ -38,7 +40,13 @@ func (f *convertFlags) prepareLevels(ctx context.Context, in string, bar *cli.Pr
 	if err != nil {
 		return err
 	}
-	f.opts.FindLevels = f.levels.found.Find
+	f.opts.FindLevels = func(ctx context.Context, path string, weights map[string]string) (map[string]spec.AccuracyLevel, error) {
+		levels, err := f.levels.found.Find(ctx, path, weights)
+		if err == nil && f.levels.found.Found.Of == 0 && !f.opts.AllowFallback {
+			err = withHint(fmt.Errorf("%w: accuracy-level auto: no product of OUT is a MatMulNBits: add --style nbits", onnxq.ErrFallback))
+		}
+		return levels, err
+	}
 	if f.opts.Calibration != nil {
 		f.data = f.levels.found.Rest()
 		f.opts.Calibration = f.data

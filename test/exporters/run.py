@@ -23,7 +23,7 @@ WAYS = {
     "8 bits": (["-bits", "8", "--target", "ort"], EIGHT),
     "dynamic": (["--activations", "dynamic"], 0.15),
     "static": (["--activations", "static", "--calib", "self", "--samples", "8"], 0.5),
-    "levels": (["-bits", "8", "--target", "ort", "--accuracy-level", "auto", "--calib", "self", "--samples", "8"], EIGHT),
+    "levels": (["-bits", "8", "--target", "ort", "--accuracy-level", "auto", "--calib", "self", "--samples", "8", "--allow-fallback"], EIGHT),
     "cache": (["--exclude", "*", "--target", "ort", "--kv-cache", "int8", "--calib", "self", "--samples", "8"], 0.05),
     "cache per head": (["--exclude", "*", "--target", "ort", "--kv-cache", "int8:per-head", "--calib", "self", "--samples", "8"], 0.05),
     "cache per channel": (["--exclude", "*", "--target", "ort", "--kv-cache", "int8:per-channel", "--calib", "self", "--samples", "8"], 0.05),

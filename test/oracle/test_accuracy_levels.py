@@ -1,5 +1,6 @@
 """--accuracy-level auto: which MatMulNBits compute with int8 activations, decided by what the outputs lose."""
 import json
+import subprocess
 
 import numpy as np
 import onnx
@@ -95,3 +96,10 @@ def test_without_the_runtime(model, tmp_path, monkeypatch):
     monkeypatch.delenv("ONNXQUANT_ORT_LIB", raising=False)
     r = onnxquant(*NBITS, "--accuracy-level", "auto", "--calib", tmp_path / "x.npz", model[0], tmp_path / "out.onnx")
     assert r.status == 1 and "ONNX Runtime" in r.stderr and not (tmp_path / "out.onnx").exists()
+
+
+def test_no_product_has_a_level(model, tmp_path):
+    """A setting that concerns no weight is refused."""
+    flags = ["--bits", 4, "--exclude", "w*", "--target", "ort", "--accuracy-level", "auto", "--calib", tmp_path / "x.npz", "--ort-lib", library()]
+    r = subprocess.run([with_runtime(), *map(str, flags), model[0], tmp_path / "out.onnx"], capture_output=True, text=True)
+    assert r.returncode == 2 and "add --style nbits; --allow-fallback permits that" in r.stderr and not (tmp_path / "out.onnx").exists(), r.stderr
