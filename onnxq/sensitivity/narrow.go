@@ -56,16 +56,14 @@ func (s *static) narrow(ctx context.Context) error {
 // unseenOverflow warns of 8 bits where pure Go measured, because 7 bits lose too much.
 const unseenOverflow = "weights keep 8 bits, because 7 lose more: ONNX Runtime's sums of products overflow on this processor, which has no VNNI, and the losses, of exact sums, do not show that; --reduce-range avoids it"
 
-// little reports whether 7 bits lose little by exact sums, which show no overflows: the limits hold, or the damage at most doubles.
+// little reports whether 7 bits lose little by exact sums, which show no overflows. The user's limits hold, or without limits the
+// damage at most doubles or is small.
 func (l Limits) little(eight, seven onnxq.OutputLoss) bool {
 	const most = 2
-	if seven.Damage <= most*eight.Damage {
-		return true
-	}
 	if l.given() {
 		return l.hold(seven)
 	}
-	return seven.Damage <= DefaultNumbersLimit
+	return seven.Damage <= max(most*eight.Damage, DefaultNumbersLimit)
 }
 
 // leastOverflow is the share of the damage that overflows must have.
