@@ -104,7 +104,7 @@ func TestStaticInner(t *testing.T) {
 		ops  []string
 		want string
 	}{{nil, "v a"}, {[]string{"MatMul"}, ""}} {
-		o := onnxq.Options{Activations: spec.Static, NoBalance: true, Ops: c.ops, AllowFallback: true}
+		o := onnxq.Options{Activations: spec.Static, Format: spec.Int8, NoBalance: true, Ops: c.ops, AllowFallback: true} // 8 bits on each processor
 		f, err := sensitivity.Static(t.Context(), path, o, calibrate.Options{Data: []string{data}, Engine: "go"}, sensitivity.Limits{SQNR: new(0.0)})
 		if err != nil {
 			t.Fatal(err)
