@@ -25,6 +25,9 @@ type Content struct {
 	// of the tensor. Codes and zero points of signed formats are two's complement.
 	Codes, Scales, Zeros io.ReaderAt
 
+	// Mins has a float32 for each block, which is subtracted from the decoded elements; nil: nothing is.
+	Mins io.ReaderAt
+
 	TensorScale float32 // multiplies the scales, in formats of two levels
 }
 

@@ -20,10 +20,10 @@ func given(w rewrite.Weight, as *quantize.Weight) {
 	scales := !c.ScaleType.Smaller() || c.ScaleType == spec.ScaleFloat16 && g.Half
 	rows := as.Inner == 1 && as.Outer == w.Shape[0] && g.Axis == 1
 	columns := as.Outer == 1 && as.Inner == w.Shape[1] && g.Axis == 0
-	if !plain || !scales || !rows && !columns || c.Format != g.Format || c.ZeroPoint != g.ZeroPoint || as.Block != g.Block {
+	if !plain || !scales || !rows && !columns || c.Format != g.Format || c.ZeroPoint != g.ZeroPoint || as.Block != g.Block || c.Mins != (g.Mins != nil) {
 		return
 	}
-	as.Found = &quantize.Found{Codes: fixed{g.Codes}, Scales: fixed{g.Scales}, Zeros: fixed{g.Zeros}}
+	as.Found = &quantize.Found{Codes: fixed{g.Codes}, Scales: fixed{g.Scales}, Zeros: fixed{g.Zeros}, Mins: g.Mins}
 	as.TensorScale = g.TensorScale
 }
 

@@ -108,7 +108,8 @@ type Choice struct {
 	ScaleType     spec.ScaleType // of integer formats; "": that of the weight
 	Range         spec.Range
 	ZeroPoint     bool
-	Block         int // elements per block; spec.PerChannel: the whole axis
+	Mins          bool // float32 numbers are subtracted from each block, which its codes came with
+	Block         int  // elements per block; spec.PerChannel: the whole axis
 	Style         spec.Style
 	NBits         NBits              // only in style nbits
 	Dynamic       Dynamic            // only in style dynamic
@@ -238,7 +239,7 @@ func (s *settling) settle(d *Decision) error {
 		}
 	}
 	if d.Reason == "" {
-		c = d.besideCodes(c, s.x, s.activations)
+		c = d.withMins(d.besideCodes(c, s.x, s.activations))
 		if c, d.Reason = d.inStyle(c, s.x, s.shapes, opts, except.ForceDQ); d.Reason != "" {
 			d.miss(opts.Asked.Style, Unmet{Setting: "style", Asked: string(opts.Style), Why: d.Reason})
 		}
@@ -249,6 +250,7 @@ func (s *settling) settle(d *Decision) error {
 		c = d.atLevel(c, s.x, except)
 		c = d.calibrated(c, s.x, opts, except.MSE)
 		c = d.estimated(c, s.x, opts)
+		c.Mins = c.Mins && !c.ScaleType.Smaller() && (c.Style == spec.DQ || c.Style == spec.NBits)
 	}
 	if d.Reason != "" && opts.Strict {
 		return fmt.Errorf("%w: %s: %s", ErrStrict, msg.Quote(d.Value.Path), d.Reason)
@@ -392,6 +394,9 @@ func (d *Decision) anyForm(c Choice, x *graph.Graph, s *graph.Shapes, opts Optio
 		return c
 	}
 	f, why := FindNBits(x, d.tensor(), c)
+	if why == "" && c.Mins {
+		f.Rank, why = d.rankForMins(x, s)
+	}
 	why = cmp.Or(forceDQ, why)
 	c.StoredZeros = why != "" && style == "" && d.fusedWithZeros(c, x, s)
 	switch {
@@ -410,7 +415,7 @@ func (d *Decision) anyForm(c Choice, x *graph.Graph, s *graph.Shapes, opts Optio
 // or fail. It applies to all weights of products: a Cast, a function, an If or a second reader in
 // between does not always prevent the fusion.
 func (d *Decision) keptApart(c Choice, x *graph.Graph) Choice {
-	if c.Style == spec.NBits || c.Folded || !c.Format.Scaled() || len(c.Operand.View) != 2 || !d.multiplied() {
+	if c.Style == spec.NBits || c.Folded || c.Mins || !c.Format.Scaled() || len(c.Operand.View) != 2 || !d.multiplied() {
 		return c
 	}
 	switch columns := c.Operand.View[1-c.Operand.Axis]; {

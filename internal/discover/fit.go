@@ -94,6 +94,9 @@ func (d *Decision) unfused(c Choice, x *graph.Graph, s *graph.Shapes) string {
 		return ""
 	}
 	decoded := d.decoded(c, x, s)
+	if c.Mins {
+		return "ONNX Runtime does not fuse a DequantizeLinear from whose result mins are subtracted"
+	}
 	if why := cmp.Or(decoded.Unfused(), decoded.Doubtful()); why != "" {
 		return "ONNX Runtime does not fuse its DequantizeLinear: " + why
 	}

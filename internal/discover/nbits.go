@@ -43,6 +43,7 @@ type NBits struct {
 	Block   int64 // block_size of the operators; 0: QMoE has one scale per channel
 
 	FloatZeros bool // zero points have the type of the scales
+	Rank       int  // axes of the other factors, for mins
 }
 
 // Limits of block_size, which must be a power of two in both operators.
@@ -97,6 +98,9 @@ func FindNBits(x *graph.Graph, w Tensor, c Choice) (f NBits, why string) {
 		case c.Target.Target != spec.Portable && c.Target.Target != spec.ORT:
 			return f, fmt.Sprintf("no kernel of %s is known that reads %s", c.Target.Label, c.Format)
 		}
+	}
+	if f.Experts && c.Mins {
+		return f, "QMoE has no mins"
 	}
 	if f.Experts {
 		return findExperts(w, c)

@@ -49,6 +49,9 @@ func (b *building) plain() {
 	if w.hasZeroPoints() {
 		b.tensors.Zeros = b.Tensor(w.Name+"_zp", w.codeType(), w.scaleShape())
 	}
+	if w.Choice.Mins {
+		b.tensors.Mins = b.Tensor(w.Name+"_min", dtype.Float32, w.minShape())
+	}
 	scale, scaleType := b.scale()
 	switch {
 	case w.tabled():
@@ -160,6 +163,10 @@ func (b *building) lookup(scale string, scaleType dtype.DType) {
 // has another type or shape.
 func (b *building) result(made dtype.DType, op string, inputs []string, attrs ...*onnxpb.AttributeProto) {
 	w := b.w
+	if b.tensors.Mins != nil {
+		value := b.Value(w.Name, op, inputs, attrs...)
+		op, inputs, attrs = "Sub", []string{value, b.spreadMins()}, nil
+	}
 	type step struct {
 		op     string
 		inputs []string // after the output of the previous step

@@ -38,6 +38,9 @@ func (w *Weight) buildNBits(b *Builder) (t Tensors, scale string) {
 		packed := append(blocks[:last:last], (blocks[last]*size+7)/8)
 		t.Zeros = b.Tensor(w.Name+"_zp", dtype.Uint8, packed)
 	}
+	if w.Choice.Mins {
+		t.Mins = b.Tensor(w.Name+"_min", dtype.Float32, []int64{rows, w.Blocks})
+	}
 	d := building{Builder: b, w: w, tensors: t}
 	scale, _ = d.scale()
 	return d.tensors, scale

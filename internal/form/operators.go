@@ -16,6 +16,7 @@ type Operators struct {
 	contrib bool // an operator of ONNX Runtime was added
 	dynamic dynamic
 	hidden  []*onnxpb.NodeProto // nodes with a temporary domain: see Show
+	sums    map[sumsKey]string
 }
 
 // OperatorsOf returns the operators of a copy.
@@ -43,7 +44,7 @@ func (c *Operators) ReadCodes(w *Weight, r reach.Reach, b *Builder) Tensors {
 		case w.Choice.NBits.Experts:
 			c.experts(w, t, scale, l, b)
 		case l.Node.GetOpType() == "Gather":
-			c.gather(w, t, scale, l.Node, rows)
+			c.gather(w, t, scale, l.Node, rows, b)
 		default:
 			c.product(w, t, scale, l.Node, b)
 		}
@@ -52,10 +53,13 @@ func (c *Operators) ReadCodes(w *Weight, r reach.Reach, b *Builder) Tensors {
 }
 
 // gather turns a Gather into a GatherBlockQuantized.
-func (c *Operators) gather(w *Weight, t Tensors, scale string, n *onnxpb.NodeProto, codes string) {
+func (c *Operators) gather(w *Weight, t Tensors, scale string, n *onnxpb.NodeProto, codes string, b *Builder) {
 	inputs := []string{codes, n.Input[1], scale}
 	if t.Zeros != nil {
 		inputs = append(inputs, t.Zeros.GetName())
+	}
+	if t.Mins != nil {
+		c.subtractMins(w, t.Mins.GetName(), n, "", b)
 	}
 	c.become(n, "GatherBlockQuantized", inputs,
 		IntAttr("gather_axis", 0), IntAttr("quantize_axis", int64(len(w.Shape)-1)),
@@ -97,6 +101,9 @@ func (c *Operators) product(w *Weight, t Tensors, scale string, n *onnxpb.NodePr
 	if graph.IntAttribute(n, "transA") != 0 {
 		inputs[0] = b.Fresh(w.Name + "_Transpose_Output")
 		c.copy.AddBehind(c.copy.Node(n), b.NewNode(w.Name, "Transpose", inputs[0], n.Input[:1]))
+	}
+	if t.Mins != nil {
+		c.subtractMins(w, t.Mins.GetName(), n, inputs[0], b)
 	}
 	if w.bnb4() {
 		c.become(n, "MatMulBnb4", inputs[:3],

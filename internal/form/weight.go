@@ -216,6 +216,9 @@ func (w *Weight) bnb4() bool {
 func (w *Weight) Opset() int64 {
 	switch w.Choice.Style {
 	case spec.NBits:
+		if w.Choice.Mins {
+			return 13 // ReduceSum
+		}
 		if w.Choice.ScaleType.Smaller() {
 			return 7 // Mul
 		}
@@ -253,7 +256,7 @@ func (w *Weight) String() string {
 		return "Gather"
 	case w.Choice.Folded:
 		return "Cast and Mul"
-	case w.encoding != nil && w.encoding.Form.Mins:
+	case w.encoding != nil && w.encoding.Form.Mins, w.Choice.Mins:
 		return "DequantizeLinear and Sub"
 	}
 	return "DequantizeLinear"

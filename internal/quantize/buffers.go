@@ -31,6 +31,7 @@ type Buffers struct {
 	lo, hi, scale []float32 // range and scale of each block of the tile
 	zero          []byte    // zero point of each block …
 	floatZero     []float32 // … or float zero point, counted from the least code
+	mins          []float32 // what is subtracted from each block, if Found has mins
 	storedScale   []float32 // scales in stored order
 	scaleBytes    []byte    // the same, encoded
 

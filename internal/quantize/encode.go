@@ -113,14 +113,16 @@ func (t Tile) decode(b *Buffers, c Codec, part chunk) {
 	switch {
 	case t.FloatZeros:
 		t.decodeFloatZeros(b, c.(int4.Codec), part)
-		return
 	case t.Inner == 1:
 		first, k := t.inRows(part)
 		c.DecodeBlocks(b.decoded, b.codes, b.scale[first:], b.zero[first:], int(k), int(t.Block))
-		return
+	default:
+		for s := range b.slabs(t) {
+			c.DecodeColumns(s.decoded, s.codes, s.scale, s.zero)
+		}
 	}
-	for s := range b.slabs(t) {
-		c.DecodeColumns(s.decoded, s.codes, s.scale, s.zero)
+	if t.Found != nil && t.Found.Mins != nil {
+		t.subtractMins(b, part)
 	}
 }
 

@@ -14,6 +14,8 @@ type Found struct {
 	// For a Codec: codes (bytes), scales (float32) and zero points (bytes), in the order of the
 	// weight.
 	Codes, Scales, Zeros Stored
+	// Mins has a float32 for each block, which is subtracted from the decoded elements; nil: nothing is. Calibration finds none.
+	Mins io.ReaderAt
 	// For an Encoding: encoded columns, one after another, and their decoded values, float32 in the
 	// order of the weight.
 	Blocks, Values Stored
@@ -46,6 +48,13 @@ func (t Tile) recall(b *Buffers, part chunk) error {
 		if err := buffer.ReadFull(f.Zeros, b.zero[i*n:(i+1)*n], at); err != nil {
 			return err
 		}
+		if f.Mins == nil {
+			continue
+		}
+		if err := buffer.ReadFull(f.Mins, raw, 4*at); err != nil {
+			return err
+		}
+		dtype.Float32.Decode(buffer.Grow(&b.mins, rows*n)[i*n:(i+1)*n], raw)
 	}
 	return nil
 }

@@ -164,7 +164,10 @@ func (r *Run) quantize(ctx context.Context, b *Buffers, t Tile, weight int, out 
 		}
 	}
 	out.Vanished = t.vanishedRanges(b, codec)
-	return true, t.writeScales(b, codec, to, out)
+	if err := t.writeScales(b, codec, to, out); err != nil {
+		return true, err
+	}
+	return true, t.writeMins(b, to, out)
 }
 
 // quantizeBlocks is quantize for a blockwise format.
@@ -277,14 +280,21 @@ func (r *Run) Written(b *Buffers, tile int, out *Outcome, from Contents) (bool, 
 			return false, err
 		}
 	}
+	if sum, err = t.sumMins(b, sum, from.Mins); err != nil {
+		return false, err
+	}
 	sum, err = t.sumDetails(b, sum, from.Details)
 	return err == nil && sum == out.sum, err
 }
 
 // sumLikeScales adds an array written by writeLikeScales to a checksum.
 func (t Tile) sumLikeScales(b *Buffers, sum uint32, from io.ReaderAt) (uint32, error) {
+	return t.sumArray(b, sum, from, t.ScaleType.Bits()/8)
+}
+
+// sumArray adds an array with one element of size bytes for each block to a checksum.
+func (t Tile) sumArray(b *Buffers, sum uint32, from io.ReaderAt, size int64) (uint32, error) {
 	rows, n := t.scaleGrid()
-	size := t.ScaleType.Bits() / 8
 	raw := buffer.Grow(&b.scaleBytes, t.scales*size)
 	for r := range t.ScalesAt.Runs(t.first, rows, n) {
 		if err := buffer.ReadFull(from, raw[r.From*size:(r.From+r.N)*size], r.At*size); err != nil {

@@ -100,12 +100,13 @@ func (d Detail) size() int64 {
 type Parts[T any] struct {
 	Codes, Scales, Zeros T
 	TensorScale          T // scale of the scales
+	Mins                 T // float32 numbers, subtracted last
 	Details              []T
 }
 
 // Map applies f to each part.
 func Map[T, U any](p Parts[T], f func(T) U) Parts[U] {
-	m := Parts[U]{Codes: f(p.Codes), Scales: f(p.Scales), Zeros: f(p.Zeros), TensorScale: f(p.TensorScale)}
+	m := Parts[U]{Codes: f(p.Codes), Scales: f(p.Scales), Zeros: f(p.Zeros), TensorScale: f(p.TensorScale), Mins: f(p.Mins)}
 	for _, d := range p.Details {
 		m.Details = append(m.Details, f(d))
 	}
@@ -114,7 +115,7 @@ func Map[T, U any](p Parts[T], f func(T) U) Parts[U] {
 
 // All lists the parts.
 func (p Parts[T]) All() []T {
-	return append([]T{p.Codes, p.Scales, p.Zeros, p.TensorScale}, p.Details...)
+	return append([]T{p.Codes, p.Scales, p.Zeros, p.TensorScale, p.Mins}, p.Details...)
 }
 
 // Sinks are where parts are written, Contents where they are read. A part with a nil sink is not

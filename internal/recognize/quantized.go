@@ -24,8 +24,8 @@ import (
 //	Gather, Gather+Mul               codes that are positions in a table of values, and scales
 //	Cast+Mul                         codes as floats, zero points as floats that are subtracted from them, and scales
 //	…+Sub                            one of these, and mins that are subtracted from the result
-//	MatMulNBits                      of com.microsoft
-//	GatherBlockQuantized             of com.microsoft
+//	MatMulNBits                      of com.microsoft; +Sub: of the sums of blocks of the other factor, times mins
+//	GatherBlockQuantized             of com.microsoft; +Sub: of mins
 //	MatMulBnb4                       of com.microsoft
 //	QMoE                             of com.microsoft, with integer codes
 //
@@ -68,6 +68,7 @@ type Weight struct {
 	Value    *graph.Value        `json:"-"` // the decoded value; nil if an operator decodes internally
 	Nodes    []*onnxpb.NodeProto `json:"-"` // the nodes that decode it
 	Inputs   []int               `json:"-"` // of Nodes that decode internally: where they read the codes
+	Ends     []*onnxpb.NodeProto `json:"-"` // the Sub behind each of Nodes that decode internally, if the weight has mins
 	Graph    *onnxpb.GraphProto  `json:"-"` // contains the node, or the codes if an operator decodes internally
 	Constant *Constant           `json:"-"` // nil if it cannot be decoded
 }
@@ -76,7 +77,7 @@ type Weight struct {
 // cannot be read.
 func (w *Weight) Detached() *Weight {
 	made := *w
-	made.Value, made.Nodes, made.Graph, made.Constant = nil, nil, nil, nil
+	made.Value, made.Nodes, made.Ends, made.Graph, made.Constant = nil, nil, nil, nil, nil
 	if w.Constant == nil || w.Constant.Decoder == nil {
 		return &made
 	}
@@ -124,7 +125,7 @@ func (f *Recognizer) Weights() []*Weight {
 			list = append(list, w)
 			return
 		}
-		first.Nodes, first.Inputs = append(first.Nodes, w.Nodes...), append(first.Inputs, w.Inputs...)
+		first.Nodes, first.Inputs, first.Ends = append(first.Nodes, w.Nodes...), append(first.Inputs, w.Inputs...), append(first.Ends, w.Ends...)
 		first.Consumers = append(first.Consumers, w.Consumers...)
 		first.Transposed = first.Transposed && w.Transposed
 	}
@@ -186,6 +187,7 @@ type weightKey struct {
 	coded       *graph.Value // codes that an operator computes with; if nil, the fields below are set
 	codes       io.ReaderAt
 	scale, zero *graph.Value
+	mins        *graph.Value
 	blocking
 	pitch int64
 	shape string
@@ -193,7 +195,7 @@ type weightKey struct {
 
 func (w *Weight) key() weightKey {
 	d := w.Constant.Decoder
-	k := weightKey{scale: d.Scale, zero: d.Zero, blocking: d.blocking, shape: fmt.Sprint(w.Constant.Values.Shape)}
+	k := weightKey{scale: d.Scale, zero: d.Zero, mins: d.Mins, blocking: d.blocking, shape: fmt.Sprint(w.Constant.Values.Shape)}
 	if d.Grid != nil {
 		k.codes, k.pitch = d.Grid.Stored, d.Grid.Pitch
 	} else if d.X != nil && d.X.Stored != nil {
@@ -210,13 +212,13 @@ func (f *Recognizer) quantized(n *onnxpb.NodeProto) *Weight {
 	switch {
 	case n.GetDomain() == graph.Contrib && n.GetOpType() == "MatMulNBits":
 		c, obstacle := f.packedMatrix(n)
-		return f.selfDecoded(n, 1, c, obstacle)
+		return f.withMins(f.selfDecoded(n, 1, c, obstacle), n)
 	case n.GetDomain() == graph.Contrib && n.GetOpType() == "MatMulBnb4":
 		c, obstacle := f.bnb4Matrix(n)
 		return f.selfDecoded(n, 1, c, obstacle)
 	case n.GetDomain() == graph.Contrib && n.GetOpType() == "GatherBlockQuantized":
 		c, obstacle := f.packedTable(n)
-		return f.selfDecoded(n, 0, c, obstacle)
+		return f.withMins(f.selfDecoded(n, 0, c, obstacle), n)
 	}
 	v := f.Graph.Made(n)
 	if v == nil {

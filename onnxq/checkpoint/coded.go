@@ -14,7 +14,8 @@ import (
 	"onnxquant/spec"
 )
 
-// codes are a weight that a checkpoint stores as codes: (code - zero point) · scale, or a table's entry · scale.
+// codes are a weight that a checkpoint stores as codes: (code - zero point) · scale, or a table's entry · scale. Mins are
+// subtracted from that.
 type codes struct {
 	from   string // what wrote them
 	format spec.Format
@@ -23,11 +24,11 @@ type codes struct {
 	down   bool  // tensors are [K,N], [K/block,N]; else [N,K], [N,K/block]
 	half   bool  // scales are float16
 
-	codes, scales, zeros *lazy.Tensor // zeros may be nil
-	table                []float32    // values of the codes, or nil
-	whole                float32      // scale of the scales, which are E4M3 then; or 0
-	loose                *lazy.Tensor // the elements, where a format of ours does not have the codes: why says so
-	why                  string
+	codes, scales, zeros, mins *lazy.Tensor // zeros and mins may be nil
+	table                      []float32    // values of the codes, or nil
+	whole                      float32      // scale of the scales, which are E4M3 then; or 0
+	loose                      *lazy.Tensor // the elements, where a format of ours does not have the codes: why says so
+	why                        string
 
 	order []int32 // of act-order: indices of K, group by group; nil if they are in order, or groups differ in size
 
@@ -64,8 +65,10 @@ func (p *piece) cut() error {
 		axis = 1
 	}
 	q.n, q.codes, q.scales = p.count, q.codes.Sliced(axis, p.first, 1, p.count), q.scales.Sliced(axis, p.first, 1, p.count)
-	if q.zeros != nil {
-		q.zeros = q.zeros.Sliced(axis, p.first, 1, p.count)
+	for _, t := range []**lazy.Tensor{&q.zeros, &q.mins} {
+		if *t != nil {
+			*t = (*t).Sliced(axis, p.first, 1, p.count)
+		}
 	}
 	p.codes = &q
 	return nil
@@ -142,6 +145,8 @@ func (q *codes) check() error {
 		return fmt.Errorf("scales of %s of shape %v: want floats of shape %v", q.from, q.scales.Shape, want)
 	case q.zeros != nil && !slices.Equal(q.zeros.Shape, want):
 		return fmt.Errorf("zero points of %s of shape %v: want %v", q.from, q.zeros.Shape, want)
+	case q.mins != nil && !slices.Equal(q.mins.Shape, want):
+		return fmt.Errorf("biases of %s of shape %v: want %v", q.from, q.mins.Shape, want)
 	}
 	return nil
 }
@@ -154,18 +159,20 @@ func isFloat8(t dtype.DType) bool {
 // like reports whether two weights can be joined along their outputs and remain codes.
 func (q *codes) like(o *codes) bool {
 	return q.loose == nil && o.loose == nil && q.format == o.format && q.k == o.k && q.block == o.block && q.down == o.down &&
-		(q.zeros == nil) == (o.zeros == nil) && slices.Equal(q.table, o.table) && q.whole == o.whole && q.scales.DType == o.scales.DType
+		(q.zeros == nil) == (o.zeros == nil) && (q.mins == nil) == (o.mins == nil) && slices.Equal(q.table, o.table) && q.whole == o.whole && q.scales.DType == o.scales.DType
 }
 
 // alongside joins weights along their outputs.
 func alongside(list []*codes) *codes {
 	whole := *list[0]
-	var all [3][]*lazy.Tensor
+	var all [4][]*lazy.Tensor
 	whole.n = 0
 	for _, q := range list {
 		whole.n += q.n
 		whole.half = whole.half && q.half
-		all[0], all[1], all[2] = append(all[0], q.codes), append(all[1], q.scales), append(all[2], q.zeros)
+		for i, t := range []*lazy.Tensor{q.codes, q.scales, q.zeros, q.mins} {
+			all[i] = append(all[i], t)
+		}
 	}
 	axis := 0
 	if whole.down {
@@ -174,6 +181,9 @@ func alongside(list []*codes) *codes {
 	whole.codes, whole.scales = lazy.Joined(all[0], axis), lazy.Joined(all[1], axis)
 	if whole.zeros != nil {
 		whole.zeros = lazy.Joined(all[2], axis)
+	}
+	if whole.mins != nil {
+		whole.mins = lazy.Joined(all[3], axis)
 	}
 	return &whole
 }
@@ -190,7 +200,7 @@ func (q *codes) laid(down bool) *codes {
 		return x.Transposed([]int64{1, 0})
 	}
 	other := *q
-	other.down, other.codes, other.scales, other.zeros = down, turn(q.codes), turn(q.scales), turn(q.zeros)
+	other.down, other.codes, other.scales, other.zeros, other.mins = down, turn(q.codes), turn(q.scales), turn(q.zeros), turn(q.mins)
 	return &other
 }
 
@@ -212,7 +222,11 @@ func (q *codes) floats() *lazy.Tensor {
 		scales = lazy.Dequantized(scales, lazy.Constant(q.whole, dtype.Float32), nil, lazy.OneScale, dtype.Float32)
 	}
 	by, _ := lazy.MapBlocks(of.Shape, scales.Shape, axis, q.block)
-	return lazy.Dequantized(of, scales, q.zeros, by, dtype.Float32)
+	all := lazy.Dequantized(of, scales, q.zeros, by, dtype.Float32)
+	if q.mins != nil {
+		all = all.Minus(q.mins, by)
+	}
+	return all
 }
 
 // content returns the content of a tensor of the model, of type typ, which has the weight as [K,N] or [N,K].
@@ -243,6 +257,9 @@ func (q *codes) content(name string, typ dtype.DType, down bool) io.ReaderAt {
 	}
 	if q.zeros != nil {
 		c.Zeros = q.zeros.Stored
+	}
+	if q.mins != nil {
+		c.Mins = q.mins.Stored
 	}
 	return c
 }

@@ -124,31 +124,3 @@ func (c *checkpoint) rows127(module string) (*codes, error) {
 	q.scales = lazy.Stored(dtype.Float32, all.Shape, &encoded{x: all, typ: dtype.Float32, name: t.Name})
 	return q, nil
 }
-
-// affine reads a weight as MLX writes it: weight U32 [N, K·bits/32], scales and biases [N, K/group]; a value is
-// code · scale + bias.
-func (c *checkpoint) affine(module string) (*codes, error) {
-	words, ok := c.tensors[module+"weight"]
-	if !ok || words.Type != "U32" || len(words.Shape) != 2 {
-		return nil, nil
-	}
-	q := &codes{from: "MLX", n: words.Shape[0]}
-	c.use(q, module+"weight")
-	scales, biases := c.use(q, module+"scales"), c.use(q, module+"biases")
-	bits, group := int64(c.config.Bits), int64(c.config.Group)
-	if bits != 2 && bits != 4 && bits != 8 || group < 1 {
-		return nil, fmt.Errorf("MLX of %d bits in groups of %d is not known: config.json beside it must say 2, 4 or 8 bits, and a group_size", bits, group)
-	}
-	q.k, q.block = 32*words.Shape[1]/bits, group
-	want := []int64{q.n, shapes.DivideUp(q.k, group)}
-	if biases == nil || !slices.Equal(scales.Shape, want) || !slices.Equal(biases.Shape, want) {
-		return nil, fmt.Errorf("scales and biases must have the shape %v", want)
-	}
-	q.why = "a bias for each group, which is no zero point"
-	of := lazy.Stored(dtype.Uint8, []int64{q.n, q.k}, &packed{r: words.content(), bits: bits, rows: q.n, cols: q.k, pitch: 4 * words.Shape[1]})
-	by, _ := lazy.MapBlocks(of.Shape, want, 1, group)
-	scaled := lazy.Dequantized(of, scales.lazily(), nil, by, dtype.Float32)
-	negative := lazy.Dequantized(biases.lazily(), lazy.Constant(-1, dtype.Float32), nil, lazy.OneScale, dtype.Float32)
-	q.loose = scaled.Minus(negative, by)
-	return q, nil
-}

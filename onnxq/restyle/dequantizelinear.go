@@ -31,6 +31,8 @@ func (r *rebuild) toDequantizeLinear(w *recognize.Weight) (Weight, int64) {
 		return unchanged(w, ""), 0 // it has the style already
 	case d.Form == "MatMulBnb4":
 		return unchanged(w, "its codes are positions in a table, which DequantizeLinear does not have"), 0
+	case d.Mins != nil:
+		return unchanged(w, "mins are subtracted from its product, which no DequantizeLinear before it can do in the same way"), 0
 	case d.FloatZero:
 		return unchanged(w, "its zero points are floats, which DequantizeLinear does not have"), 0
 	}

@@ -153,7 +153,7 @@ func (r *rebuild) dropUnread(reads map[string]int) (dead map[*graph.Value]bool) 
 		}
 	}
 	for _, w := range r.replaced {
-		for _, n := range w.Nodes {
+		for _, n := range slices.Concat(w.Nodes, w.Ends) {
 			visitInputs(n)
 		}
 	}

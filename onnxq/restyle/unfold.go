@@ -45,6 +45,10 @@ func (r *rebuild) readValue(w *recognize.Weight, b *form.Builder, name string, t
 	}
 	for i, n := range w.Nodes {
 		made := r.copy.Node(n)
+		if w.Ends != nil { // the weight has its mins now
+			made.Output = r.copy.Node(w.Ends[i]).Output
+			r.copy.Drop(w.Ends[i])
+		}
 		if recognize.IsQMoE(n) {
 			form.ReadExperts(n, made, w.Inputs[i], name)
 			continue
