@@ -80,7 +80,7 @@ func (p *Plan) warnOfFloat() {
 	var named []*discover.Decision
 	for _, d := range p.Decisions {
 		o := d.Override
-		if !d.Quantize && d.Choice.Format != spec.Float && *o != (spec.Override{}) && (o.Format == nil || *o.Format != spec.Float) {
+		if !d.Quantize && d.Given == nil && d.Choice.Format != spec.Float && *o != (spec.Override{}) && (o.Format == nil || *o.Format != spec.Float) {
 			named = append(named, d)
 		}
 		if why := p.except[d.Value.Path].KeepFloat; why != "" && why != reasonUseless {

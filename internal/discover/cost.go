@@ -68,7 +68,7 @@ func (d *Decision) fused(c Choice, x *graph.Graph, s *graph.Shapes, forceDQ stri
 	if !c.Format.Scaled() {
 		return c, false
 	}
-	n, lacking := FindNBits(x, d.tensor(), c)
+	n, lacking := d.findNBits(x, s, c)
 	why := d.notDirect(c, x, s)
 	zeros := why != "" && lacking != "" && d.fusedWithZeros(c, x, s)
 	switch {

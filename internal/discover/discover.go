@@ -393,10 +393,7 @@ func (d *Decision) anyForm(c Choice, x *graph.Graph, s *graph.Shapes, opts Optio
 	if style != spec.NBits && !d.direct(c, x, s) {
 		return c
 	}
-	f, why := FindNBits(x, d.tensor(), c)
-	if why == "" && c.Mins {
-		f.Rank, why = d.rankForMins(x, s)
-	}
+	f, why := d.findNBits(x, s, c)
 	why = cmp.Or(forceDQ, why)
 	c.StoredZeros = why != "" && style == "" && d.fusedWithZeros(c, x, s)
 	switch {

@@ -24,6 +24,15 @@ func (d *Decision) withMins(c Choice) Choice {
 	return c
 }
 
+// findNBits is FindNBits, also for weights with mins.
+func (d *Decision) findNBits(x *graph.Graph, s *graph.Shapes, c Choice) (f NBits, why string) {
+	f, why = FindNBits(x, d.tensor(), c)
+	if why == "" && c.Mins {
+		f.Rank, why = d.rankForMins(x, s)
+	}
+	return f, why
+}
+
 // rankForMins returns the number of axes of the factors beside a weight with mins. Why says that it is not known, or not one.
 func (d *Decision) rankForMins(x *graph.Graph, s *graph.Shapes) (rank int, why string) {
 	for _, l := range d.Reach.Leaves {

@@ -25,8 +25,7 @@
 //
 // # Codes
 //
-// Weights in codes of GPTQ, AWQ, compressed-tensors and bitsandbytes get contents of package coded: a conversion stores the codes,
-// scales and zero points as they are. packedDown, compressed, bytesScaled, tabled and rows127 say how they lie in the files.
-// Where no format of ONNX has the same values (MLX), they are decoded. Act-order becomes a
-// Gather before the product: [Read] then changes the graph of the model.
+// Weights in codes of GPTQ, AWQ, compressed-tensors, bitsandbytes and MLX get contents of package coded: a conversion stores the codes,
+// scales and zero points as they are. packedDown, compressed, bytesScaled, tabled, rows127 and affine say how they lie in the files.
+// Act-order becomes a Gather before the product: [Read] then changes the graph of the model.
 package checkpoint

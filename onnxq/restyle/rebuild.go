@@ -153,8 +153,11 @@ func (r *rebuild) dropUnread(reads map[string]int) (dead map[*graph.Value]bool) 
 		}
 	}
 	for _, w := range r.replaced {
-		for _, n := range slices.Concat(w.Nodes, w.Ends) {
+		for _, n := range w.Nodes {
 			visitInputs(n)
+		}
+		for _, end := range w.Ends {
+			visit(r.copy.Original.Source(end, 1))
 		}
 	}
 	return dead

@@ -1,0 +1,127 @@
+package checkpoint_test
+
+import (
+	"encoding/binary"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"onnxquant/formats/dtype"
+	"onnxquant/internal/recognize"
+	"onnxquant/internal/testing/modeltest"
+	"onnxquant/onnxq"
+	"onnxquant/onnxq/checkpoint"
+	"onnxquant/onnxq/restyle"
+	"onnxquant/spec"
+)
+
+// mlx has the tensors of a module with codes (7·k + 3·n) mod 16 in groups of 32, and its weight as [N,K].
+func mlx(name string, n, k int) (list []stored, want []float32) {
+	const group = 32
+	var words []byte
+	scales, biases := make([]float32, n*k/group), make([]float32, n*k/group)
+	for i := range scales {
+		scales[i] = float32(i%17-8) / 64
+		biases[i] = float32(i%23-11) / 16
+	}
+	for row := range n {
+		for i := 0; i < k; i += 8 {
+			word := uint32(0)
+			for j := range 8 {
+				code, g := (7*(i+j)+3*row)%16, (row*k+i)/group
+				word |= uint32(code) << (4 * j)
+				want = append(want, float32(code)*scales[g]+biases[g])
+			}
+			words = binary.LittleEndian.AppendUint32(words, word)
+		}
+	}
+	shape := []int64{int64(n), int64(k / group)}
+	return []stored{
+		{name + ".weight", "U32", []int64{int64(n), int64(k / 8)}, words},
+		stored{name: name + ".scales", typ: "BF16", shape: shape}.with(dtype.BFloat16, scales),
+		stored{name: name + ".biases", typ: "BF16", shape: shape}.with(dtype.BFloat16, biases),
+	}, want
+}
+
+// Codes of MLX are kept, with their biases, in either style. Dequantized, they are the same numbers, and the model has its operators
+// again.
+func TestAffine(t *testing.T) {
+	const n, k = 24, 64
+	for style, want := range map[spec.Style]string{spec.NBits: "MatMulNBits+Sub", spec.DQ: "DequantizeLinear+Sub", "": "DequantizeLinear+Sub"} {
+		list, values := mlx("model.layers.0.mlp.up_proj", n, k)
+		matmul := modeltest.Node("MatMul", "y", "rows onnx::MatMul_7")
+		matmul.Name = new("/model/layers.0/mlp/up_proj/MatMul")
+		m := modeltest.Open(t, modeltest.Write(t, modeltest.Model(
+			modeltest.Tensors{modeltest.Floats("onnx::MatMul_7", k, n), modeltest.Integers("shape", -1, k)},
+			modeltest.Nodes{modeltest.Node("Reshape", "rows", "x shape"), matmul},
+		)))
+		w, err := checkpoint.Read(m, checkpointOf(t, `{"quantization": {"bits": 4, "group_size": 32}}`, list...), nil)
+		if err != nil || w.Coded["MLX"] != 1 || len(w.Unused) > 0 {
+			t.Fatalf("%+v, %v", w, err)
+		}
+		out, back := filepath.Join(t.TempDir(), "out.onnx"), filepath.Join(t.TempDir(), "back.onnx")
+		p, err := m.Plan(onnxq.Options{Style: style, Bits: 8})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := p.Convert(t.Context(), out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, tensor := range r.Tensors {
+			if tensor.Name == "onnx::MatMul_7" && (tensor.MaxError != 0 || tensor.Format != spec.Int4) {
+				t.Errorf("%s: error %v", tensor.Format, tensor.MaxError)
+			}
+		}
+		quantized, err := onnxq.Open(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer quantized.Close()
+		weights := recognize.Weights(quantized.Graph())
+		if weights[0].Form != want || weights[0].Block != 32 {
+			t.Errorf("style %q: %v, want %s", style, weights[0], want)
+		}
+		if _, err := restyle.Dequantize(t.Context(), out, back, restyle.Options{}); err != nil {
+			t.Fatal(err)
+		}
+		float, err := onnxq.Open(back)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer float.Close()
+		if len(float.Graph().File.Proto.Graph.Node) != len(m.Graph().File.Proto.Graph.Node) {
+			t.Errorf("style %q: nodes remain", style)
+		}
+		found := false
+		for _, v := range float.Graph().Values {
+			if v.Tensor != nil && len(v.Tensor.GetDims()) == 2 {
+				found = true
+				if got := content(t, float, v.Name); !same(got, turned(values, n, k)) {
+					t.Errorf("style %q: other elements: %v", style, got[:8])
+				}
+			}
+		}
+		if !found {
+			t.Errorf("style %q: no float weight", style)
+		}
+	}
+}
+
+// A float16 model cannot have the mins of MLX: its weights are quantized anew.
+func TestAffineInFloat16(t *testing.T) {
+	list, _ := mlx("model.layers.0.mlp.up_proj", 24, 64)
+	m := wide(t, dtype.Float16, 64, 24)
+	if _, err := checkpoint.Read(m, checkpointOf(t, `{"quantization": {"bits": 4, "group_size": 32}}`, list...), nil); err != nil {
+		t.Fatal(err)
+	}
+	p, err := m.Plan(onnxq.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = p.Convert(t.Context(), filepath.Join(t.TempDir(), "out.onnx"))
+	if err != nil || !slices.ContainsFunc(p.Warnings, func(w string) bool { return strings.Contains(w, "quantized anew") }) {
+		t.Errorf("%v, warnings %q", err, p.Warnings)
+	}
+}
