@@ -71,8 +71,8 @@ func (a *analyzer) measureDamages(ctx context.Context) error {
 	return nil
 }
 
-// estimate sets the damages that were not measured, by the squared errors: those of a weight by its measured choice with the
-// nearest error, others by the median ratio of measured damage to squared error.
+// estimate sets the damages that were not measured. Between two measured choices of the weight the damage is a power of the
+// error, beyond them it grows as the squared error. For a weight without any it is the median ratio of damage to squared error.
 func (a *analyzer) estimate() {
 	var worth []float64
 	var missing []*Choice
@@ -84,6 +84,7 @@ func (a *analyzer) estimate() {
 				worth = append(worth, *c.Damage/(c.Error*c.Error))
 			}
 		}
+		slices.SortStableFunc(measured, func(x, y *Choice) int { return cmp.Compare(x.Error, y.Error) })
 		for i := range w.Choices {
 			c := &w.Choices[i]
 			switch {
@@ -91,8 +92,7 @@ func (a *analyzer) estimate() {
 			case len(measured) == 0:
 				missing = append(missing, c)
 			default:
-				near := slices.MinFunc(measured, func(x, y *Choice) int { return cmp.Compare(distance(x, c), distance(y, c)) })
-				*c.Damage, c.Estimated = *near.Damage*(c.Error/near.Error)*(c.Error/near.Error), true
+				*c.Damage, c.Estimated = between(measured, c.Error), true
 			}
 		}
 	}
@@ -106,7 +106,19 @@ func (a *analyzer) estimate() {
 	}
 }
 
-// distance compares the errors of two choices, as a ratio.
-func distance(x, y *Choice) float64 {
-	return math.Abs(math.Log(max(x.Error, 1e-12) / max(y.Error, 1e-12)))
+// between estimates the damage of an error by measured choices, which are sorted by their errors.
+func between(measured []*Choice, e float64) float64 {
+	at, same := slices.BinarySearchFunc(measured, e, func(c *Choice, e float64) int { return cmp.Compare(c.Error, e) })
+	if at > 0 && at < len(measured) && !same {
+		x, y := measured[at-1], measured[at]
+		if *x.Damage > 0 && *y.Damage > 0 {
+			share := math.Log(e/x.Error) / math.Log(y.Error/x.Error)
+			return *x.Damage * math.Pow(*y.Damage / *x.Damage, share)
+		}
+	}
+	near := slices.MinFunc(measured, func(x, y *Choice) int { return cmp.Compare(distance(x.Error, e), distance(y.Error, e)) })
+	return *near.Damage * (e / near.Error) * (e / near.Error)
 }
+
+// distance compares two errors, as a ratio.
+func distance(x, y float64) float64 { return math.Abs(math.Log(max(x, 1e-12) / max(y, 1e-12))) }

@@ -34,9 +34,10 @@ var Kinds = []Kind{Half, Weights, Mixes, Dynamic, Static}
 
 // formats are tried for all weights, and for each weight in mixes.
 var formats = []spec.Candidate{
+	{Format: spec.Int4, Block: 32, ZeroPoint: true}, // weighed first, see anchors
 	{Format: spec.Int2, Block: 16, ZeroPoint: true}, {Format: spec.Int2, Block: 32, ZeroPoint: true},
 	{Format: spec.Int4, Block: 128}, {Format: spec.Int4, Block: 64}, {Format: spec.Int4, Block: 32},
-	{Format: spec.Int4, Block: 64, ZeroPoint: true}, {Format: spec.Int4, Block: 32, ZeroPoint: true}, {Format: spec.Int4, Block: 16, ZeroPoint: true},
+	{Format: spec.Int4, Block: 64, ZeroPoint: true}, {Format: spec.Int4, Block: 16, ZeroPoint: true},
 	{Format: spec.Int8, Block: spec.PerChannel}, {Format: spec.Int8, Block: 32},
 }
 
@@ -62,6 +63,21 @@ func (c *candidate) group() string {
 	words := strings.Fields(c.class)
 	return "by " + words[len(words)-1]
 }
+
+// family has the classes whose losses go astray together: codes by rounding, codes by data, or codes of activations.
+func (c *candidate) family() string {
+	if c.kind != Weights && c.kind != Mixes {
+		return string(c.kind)
+	}
+	switch c.group() {
+	case "by " + string(spec.RTN), "by " + string(spec.MSE):
+		return "rounded"
+	}
+	return "by data"
+}
+
+// kin are candidates of a kind and a family.
+func (c *candidate) kin() string { return string(c.kind) + " " + c.family() }
 
 // planner makes candidates, and plans them.
 type planner struct {
@@ -116,22 +132,26 @@ func (p *planner) options() onnxq.Options {
 	return onnxq.Options{Target: o.Target, Ops: p.ops(), Include: o.Include, Exclude: o.Exclude, Threads: o.Threads}
 }
 
-// algorithms find codes, from cheap to dear.
+// algorithms find codes, from cheap to dear. Data make up for most of an error that is the same in all samples, as
+// convolutions have it, and for less of others.
 func (p *planner) algorithms(bits int) []algorithm {
-	list := []algorithm{{spec.RTN, nil, 1, 1}, {spec.MSE, []string{"--algorithm", "mse"}, 0.85, 1.5}}
+	list := []algorithm{{spec.RTN, nil, 1, 0.6, 1}, {spec.MSE, []string{"--algorithm", "mse"}, 0.85, 0.7, 1.5}}
+	if len(p.calib) > 0 {
+		list = append(list, algorithm{spec.GPTQ, append([]string{"--algorithm", "gptq"}, p.calib...), 0.35, 1.1, 4})
+	}
 	if len(p.calib) > 0 && bits < 8 {
-		list = append(list, algorithm{spec.GPTQ, append([]string{"--algorithm", "gptq"}, p.calib...), 0.6, 4},
-			algorithm{spec.Best, append([]string{"--algorithm", "best"}, p.calib...), 0.5, 25})
+		list = append(list, algorithm{spec.Best, append([]string{"--algorithm", "best"}, p.calib...), 0.3, 1.1, 25})
 	}
 	return list
 }
 
-// algorithm has guesses of its loss, over that of rounding to nearest, and of its cost.
+// algorithm has guesses of its loss, over that of rounding to nearest, of the uncertainty of that, and of its cost.
 type algorithm struct {
-	name  spec.Algorithm
-	flags []string
-	loss  float64
-	cost  float64
+	name   spec.Algorithm
+	flags  []string
+	loss   float64
+	spread float64
+	cost   float64
 }
 
 // halves are the types of what stays in float: as it is, and float16 where that is wanted.
@@ -173,7 +193,7 @@ func (p *planner) uniform(c spec.Candidate) {
 		for _, a := range p.algorithms(int(bits)) {
 			o := p.options()
 			o.Bits, o.Block, o.ZeroPoint = int(bits), c.Block, c.ZeroPoint
-			x := &candidate{kind: Weights, flags: slices.Concat(p.common(p.ops()), base, half, a.flags), spread: 0.7, cost: a.cost,
+			x := &candidate{kind: Weights, flags: slices.Concat(p.common(p.ops()), base, half, a.flags), spread: a.spread, cost: a.cost,
 				class: "weights " + string(a.name), speed: "weights " + strconv.Itoa(int(bits))}
 			p.halve(x, &o, half)
 			p.add(x, o)
@@ -369,7 +389,8 @@ func (p *planner) mixes(m *analyze.Mixes) error {
 			low, high = low+least, high+most
 		}
 	}
-	low, high = max(low, p.limit/300), min(max(high, low), 30*p.limit)
+	// Weights may stay in float: the finest mix has less than all quantized.
+	low, high = max(min(low, p.limit/30), p.limit/300), min(high, 30*p.limit)
 	if !(high > low) {
 		return nil
 	}
@@ -398,7 +419,7 @@ func (p *planner) mixed(mix *analyze.Mix, level int) {
 			}
 			o := p.options()
 			o.Precision, o.AllowFallback = mix.Precision, true
-			x := &candidate{kind: Mixes, mix: mix.Precision, level: level, noise: mix.Noise * a.loss, spread: 0.6, cost: a.cost, class: "mix " + string(a.name), speed: "mix",
+			x := &candidate{kind: Mixes, mix: mix.Precision, level: level, noise: mix.Noise * a.loss, spread: a.spread, cost: a.cost, class: "mix " + string(a.name), speed: "mix",
 				flags: slices.Concat(p.common(p.ops()), []string{"--allow-fallback", "--precision-info", mixWord(mix.Precision)}, half, a.flags)}
 			p.halve(x, &o, half)
 			p.add(x, o)

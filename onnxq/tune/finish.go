@@ -20,9 +20,6 @@ import (
 	"onnxquant/rules"
 )
 
-// refusedShare is the largest severity of other trials, over that of one that the final samples refused.
-const refusedShare = 0.7
-
 // final judges a trial on samples that the search never saw.
 func (s *search) final(ctx context.Context, t *Trial) (ok bool, err error) {
 	if !s.unseen() {
@@ -51,8 +48,7 @@ func (s *search) final(ctx context.Context, t *Trial) (ok bool, err error) {
 	s.result.Final, t.Final = &q, true
 	if lost := s.goal.lost(float, q, s.lower); lost != "" {
 		t.Holds, t.Why = false, "on samples that the search never saw: "+lost
-		s.learn(t, false)
-		s.severe[t.Kind] = refusedShare * s.severity(t)
+		s.refuse(t, q)
 		return false, nil
 	}
 	s.result.Verdict = Reached

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"time"
 
 	"onnxquant/internal/run/execute"
@@ -28,6 +29,8 @@ type outputs struct {
 	key     string
 	seconds float64 // of a run of the float model
 
+	doubt float64 // standard deviation of the logarithm of a loss, between samples that choose and others
+
 	labelled bool // the score is the accuracy
 	output   int  // that has the classes
 }
@@ -40,6 +43,9 @@ type share struct {
 
 // mostKept bounds the samples and outputs that are kept.
 const mostKept = 512 << 20
+
+// Variances of the logarithm of a loss on one sample, and of a divergence on one row: few rows have most of it.
+const each, eachRow = 0.3, 4.0
 
 // fewest is the number of samples that can be divided.
 const fewest = 8
@@ -136,6 +142,9 @@ func (j *outputs) run(ctx context.Context, in string, data *calibrate.Data, o *O
 	j.samples.Choice, j.samples.Final = len(j.choice.inputs), len(j.final.inputs)
 	choice, final := j.loss(j.choice.want, j.choice.want), j.loss(j.final.want, j.final.want)
 	j.samples.Rows, j.samples.FinalRows = choice.Rows, final.Rows
+	if j.doubt = math.Sqrt(each / float64(j.samples.Choice)); choice.KL != nil {
+		j.doubt = math.Sqrt(eachRow / float64(max(choice.Rows, 1)))
+	}
 	if choice.Damage+final.Damage != 0 {
 		return errors.New("the outputs of the float model are NaN or infinite")
 	}

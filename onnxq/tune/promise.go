@@ -23,9 +23,9 @@ func (s *search) prior() (loss, spread float64) {
 }
 
 // worthwhile reports whether the expected gain of a candidate is worth its time: to double the time of the search must
-// promise 15 %.
+// promise 20 %.
 func (s *search) worthwhile(c *candidate) bool {
-	const least, doubled = 0.004, 0.15
+	const least, doubled = 0.004, 0.2
 	enough := least
 	if len(s.trials) > 0 {
 		enough = max(least, doubled*s.cost(c)/s.spent)
@@ -33,16 +33,41 @@ func (s *search) worthwhile(c *candidate) bool {
 	return s.promise(c).value >= enough
 }
 
+// probe puts a candidate first if nothing is worthwhile by estimates that no trial has tested: of a family without a trial,
+// the one that promises most. The gain must be large, and the time at most half of what was spent.
+func (s *search) probe() bool {
+	const gain, plausible, share = 0.1, 0.0005, 0.5 // estimates of a family may all be off by a factor of 30
+	tested := map[string]bool{}
+	for _, t := range s.trials {
+		tested[t.candidate.family()] = true
+	}
+	at, most := -1, 0.0
+	for i, c := range s.untried {
+		p, cost := s.promise(c), s.cost(c)
+		if !tested[c.family()] && p.gain >= gain && p.chance >= plausible && cost <= share*s.spent && rate(p, cost) > most {
+			at, most = i, rate(p, cost)
+		}
+	}
+	if at > 0 {
+		c := s.untried[at]
+		s.untried = slices.Insert(slices.Delete(s.untried, at, at+1), 0, c)
+	}
+	return at >= 0
+}
+
 // rank sorts the candidates: what promises most for its cost first.
 func (s *search) rank() {
 	rank := map[*candidate]float64{}
 	for _, c := range s.untried {
-		if rank[c] = s.promise(c).value / math.Sqrt(s.cost(c)); !s.worthwhile(c) {
+		if rank[c] = rate(s.promise(c), s.cost(c)); !s.worthwhile(c) {
 			rank[c] -= 1000 // behind all others
 		}
 	}
 	slices.SortStableFunc(s.untried, func(a, b *candidate) int { return cmp.Compare(rank[b], rank[a]) })
 }
+
+// rate is what is expected for a cost.
+func rate(p promise, cost float64) float64 { return p.value / math.Sqrt(cost) }
 
 // cost is the time that a candidate may take, in seconds, or in units before the first trial.
 func (s *search) cost(c *candidate) float64 {
@@ -50,7 +75,7 @@ func (s *search) cost(c *candidate) float64 {
 		return max(mean(took), 0.05)
 	}
 	if len(s.units) > 0 {
-		return max(c.cost*mean(s.units), 0.05)
+		return max(c.cost*slices.Min(s.units), 0.05) // a machine may be busy at times
 	}
 	return c.cost
 }
@@ -59,7 +84,8 @@ func (s *search) cost(c *candidate) float64 {
 type promise struct {
 	loss   float64
 	chance float64 // that it reaches the goal
-	value  float64 // the chance, times the gain as a share
+	gain   float64 // as a share, if it does
+	value  float64 // the chance, times the gain
 }
 
 func (s *search) promise(c *candidate) (p promise) {
@@ -70,10 +96,8 @@ func (s *search) promise(c *candidate) (p promise) {
 		if c.limited {
 			p.chance = max(p.chance, 0.6) // its conversion holds the limits, on other samples
 		}
-		p.chance *= s.trust[c.kind].factor()
-		if severe, refused := s.severe[c.kind]; refused {
-			p.chance *= normal((logOf(severe) - logOf(loss)) / spread)
-		}
+		p.chance *= s.trust[c.kin()].factor()
+		p.chance *= normal((logOf(s.severe(c)) - logOf(loss)) / spread)
 	}
 	if s.goal.MaxSize > 0 && c.bytes > s.goal.MaxSize {
 		p.chance = 0
@@ -85,23 +109,23 @@ func (s *search) promise(c *candidate) (p promise) {
 	best := s.best()
 	switch s.goal.Objective {
 	case Smallest:
-		least := float64(s.model.Size())
+		least := float64(s.size)
 		if best != nil {
 			least = float64(best.Bytes)
 		}
-		p.value = max(least-float64(c.bytes), 0) / least
+		p.gain = max(least-float64(c.bytes), 0) / least
 	case Fastest:
 		least := 1.0
 		if best != nil {
 			least = best.Time.Ratio
 		}
-		p.value = gain(least, ratio, off)
+		p.gain = gain(least, ratio, off)
 	case Best:
-		if p.value = 1; best != nil {
-			p.value = gain(best.loss, loss, spread)
+		if p.gain = 1; best != nil {
+			p.gain = gain(best.loss, loss, spread)
 		}
 	}
-	p.value *= p.chance
+	p.value = p.gain * p.chance
 	return p
 }
 
@@ -116,28 +140,10 @@ func gain(least, x, spread float64) (sum float64) {
 	return sum
 }
 
-// estimate is the loss of a candidate as it is expected by now, and the uncertainty of its logarithm. What was measured of
-// the same class counts most, then that of the same algorithm, then all.
+// estimate is the loss of a candidate as it is expected by now, and the uncertainty of its logarithm.
 func (s *search) estimate(c *candidate) (loss, spread float64) {
-	off := 0.0
-	for _, group := range []struct {
-		name  string
-		prior float64
-	}{{"", 1}, {c.group(), 1}, {c.class, 0.5}} {
-		if seen := s.off[group.name]; len(seen) > 0 {
-			n := float64(len(seen))
-			off = (mean(seen)*n + off*group.prior) / (n + group.prior)
-		}
-	}
-	switch {
-	case len(s.off[c.class]) > 0:
-		spread = max(c.spread/2, 0.3)
-	case len(s.off[c.group()]) > 0:
-		spread = max(c.spread/1.5, 0.4)
-	default:
-		spread = c.spread
-	}
-	return math.Max(c.noise, 1e-12) * math.Exp(off), spread
+	off, spread := s.errors.of(c)
+	return math.Max(c.noise, 1e-12) * math.Exp(off), max(spread, exact)
 }
 
 // ratios are first guesses of the time of a run, over that of the float model.
@@ -169,35 +175,6 @@ func (s *search) slowest() float64 {
 		}
 	}
 	return most
-}
-
-// An estimate is corrected within these bounds. The lower one is near: where few samples show no loss, others do.
-const leastOff, mostOff = -1.5, 4
-
-// trust compares what was promised of the candidates of a kind with what came of them.
-type trust struct{ promised, reached float64 }
-
-// factor lowers the chances of a kind that promised more than it kept.
-func (t trust) factor() float64 { return min((1+t.reached)/(1+t.promised), 1) }
-
-// learn notes the loss of a trial, and whether the goal allows it.
-func (s *search) learn(t *Trial, reached bool) {
-	c := t.candidate
-	kept := s.trust[t.Kind]
-	if kept.promised += t.Chance; reached {
-		kept.reached++
-	}
-	s.trust[t.Kind] = kept
-	if t.Quality.Loss != nil && s.outputs != nil {
-		off := min(max(logOf(t.Quality.Loss.Damage)-logOf(c.noise), leastOff), mostOff)
-		for _, name := range []string{"", c.group(), c.class} {
-			s.off[name] = append(s.off[name], off)
-		}
-		s.belief.saw(t.Quality.Loss.Damage, 0.15, reached)
-		return
-	}
-	loss, spread := s.estimate(c)
-	s.belief.saw(loss, spread, reached)
 }
 
 func mean(x []float64) float64 {

@@ -2,6 +2,7 @@ package tune
 
 import (
 	"cmp"
+	"math"
 	"slices"
 )
 
@@ -14,7 +15,7 @@ func (s *search) best() *Trial {
 	return list[0]
 }
 
-// finalist is the trial that the final samples judge next: the best one, and as the last one that which loses least.
+// finalist is the trial that the final samples judge next: the best one, and as the last one that which promises most on them.
 func (s *search) finalist() *Trial {
 	list := s.ranked()
 	if len(list) == 0 {
@@ -23,24 +24,48 @@ func (s *search) finalist() *Trial {
 	if s.result.Judged < finalists-1 {
 		return list[0]
 	}
-	return slices.MinFunc(list, func(a, b *Trial) int {
-		return cmp.Or(cmp.Compare(a.loss, b.loss), cmp.Compare(b.Bytes, a.Bytes))
-	})
+	promised, worst := map[*Trial]float64{}, max(s.goal.value(list[len(list)-1]), 1e-12)
+	for _, t := range list {
+		promised[t] = s.finally(t.candidate) * (1 - s.goal.value(t)/worst/2) // a miss counts more than a gain
+	}
+	return slices.MaxFunc(list, func(a, b *Trial) int { return cmp.Compare(promised[a], promised[b]) })
 }
 
-// severity compares trials by what is lost.
-func (s *search) severity(t *Trial) float64 {
-	if t.Quality.Loss != nil {
-		return t.Quality.Loss.Damage
+// finally is the chance that a candidate reaches the goal on other samples than those that choose.
+func (s *search) finally(c *candidate) float64 {
+	loss, spread := s.estimate(c)
+	return s.belief.chance(loss, math.Hypot(spread, s.doubt()))
+}
+
+// doubt is the standard deviation of the logarithm of a loss between samples that choose and others.
+func (s *search) doubt() float64 {
+	if s.outputs == nil {
+		return exact
 	}
-	loss, _ := s.estimate(t.candidate)
+	return math.Hypot(exact, s.outputs.doubt)
+}
+
+// severity is what a candidate is expected to lose on any samples. Few samples may show less for it than for a finer one.
+func (s *search) severity(c *candidate) float64 {
+	loss, _ := s.estimate(c)
 	return loss
 }
 
-// doubtful reports whether a trial loses about as much as one of its kind that the final samples refused.
+// severe is the severity from which candidates like one do not count, for the final samples refused another: most of its severity.
+func (s *search) severe(like *candidate) float64 {
+	const most = 0.7
+	least := math.Inf(1)
+	for _, c := range s.refused {
+		if c.kin() == like.kin() {
+			least = min(least, most*s.severity(c))
+		}
+	}
+	return least
+}
+
+// doubtful reports whether a trial loses about as much as one like it that the final samples refused.
 func (s *search) doubtful(t *Trial) bool {
-	severe, refused := s.severe[t.Kind]
-	return refused && s.severity(t) >= severe
+	return s.severity(t.candidate) >= s.severe(t.candidate)
 }
 
 // ranked lists the trials that reach the goal, the best first, without doubtful ones.

@@ -26,6 +26,7 @@ type search struct {
 	end     time.Time // of the budget; zero: none
 
 	model   *onnxq.Model
+	size    int64    // of it
 	outputs *outputs // nil without data
 	judge   Judge
 	planner *planner
@@ -36,14 +37,14 @@ type search struct {
 	earlier float64 // seconds of an earlier search
 	spent   float64 // seconds until the last trial ended, so that a search that goes on decides alike
 
-	trust  map[Kind]trust
-	severe map[Kind]float64 // severity from which trials do not count, for the final samples refused one
+	trust   map[string]trust
+	refused []*candidate // by the final samples
 
 	resorts int // see resort
 	untried []*candidate
 	trials  []*Trial
 	belief  *belief
-	off     map[string][]float64 // class → logarithms of measured over estimated losses
+	errors  surrogate
 	took    map[string][]float64 // class → seconds
 	units   []float64            // seconds over cost
 	speeds  map[string][]float64 // logarithms of ratios of time
@@ -59,7 +60,7 @@ func Search(ctx context.Context, in, out string, opts Options) (*Result, error) 
 	}
 	opts.Goal.Objective = cmp.Or(opts.Goal.Objective, Smallest)
 	s := &search{in: in, out: out, opts: &opts, goal: &opts.Goal, start: time.Now(),
-		trust: map[Kind]trust{}, severe: map[Kind]float64{}, off: map[string][]float64{}, took: map[string][]float64{}, speeds: map[string][]float64{}}
+		trust: map[string]trust{}, took: map[string][]float64{}, speeds: map[string][]float64{}}
 	s.result = &Result{Goal: opts.Goal, Input: cmp.Or(opts.Input, in), Trials: []Trial{}, out: out}
 	s.lower = opts.Score != nil && opts.Score.LowerIsBetter
 	if opts.Budget > 0 {
@@ -133,7 +134,7 @@ func (s *search) open(ctx context.Context) (remove func(), err error) {
 			undo()
 		}
 	}()
-	s.model = m
+	s.model, s.size = m, m.Size()
 	if err = m.Ready(ctx); err != nil {
 		return nil, err
 	}
@@ -331,7 +332,6 @@ func (s *search) choose(ctx context.Context) error {
 	most := cmp.Or(s.opts.Most, DefaultMost)
 	for {
 		var why string
-		s.rank()
 		switch {
 		case ctx.Err() != nil:
 			why = "it was interrupted"
@@ -341,7 +341,7 @@ func (s *search) choose(ctx context.Context) error {
 			why = english.PluralWord(most, "1 candidate was tried", fmt.Sprintf("%d candidates were tried", most))
 		case len(s.untried) == 0:
 			why = "all candidates were tried"
-		case !slices.ContainsFunc(s.untried, s.worthwhile) && !s.resort():
+		case !s.next():
 			why = "no other candidate promised more"
 		}
 		if why != "" {
@@ -355,6 +355,13 @@ func (s *search) choose(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// next puts the candidate first that is tried next, if there is one. A search ends when nothing is worthwhile by estimates
+// that trials have tested: wrong ones were corrected by then, and widened.
+func (s *search) next() bool {
+	s.rank()
+	return slices.ContainsFunc(s.untried, s.worthwhile) || s.resort() || s.probe()
 }
 
 // elapsed is the time of the search in seconds, with that of the earlier search that it goes on from.

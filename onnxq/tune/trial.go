@@ -110,12 +110,14 @@ func (s *search) settle(ctx context.Context, t *Trial) error {
 			s.speeds[c.speed] = append(s.speeds[c.speed], math.Log(max(t.Time.Ratio, 1e-3)))
 		}
 		t.Holds = t.Why == "" && t.Failed == ""
-		if s.goal.Objective == Smallest && t.Bytes >= s.model.Size() && t.Holds {
+		if s.goal.Objective == Smallest && t.Bytes >= s.size && t.Holds {
 			t.Holds, t.Why = false, "not smaller than IN"
 		}
 		if s.goal.Objective == Fastest && t.Holds && t.Time.Ratio >= 1 {
 			t.Holds, t.Why = false, fmt.Sprintf("%.2f times the time of IN", t.Time.Ratio)
 		}
+	} else {
+		s.keep(t, false)
 	}
 	s.took[c.class] = append(s.took[c.class], t.Seconds)
 	s.units = append(s.units, t.Seconds/c.cost)

@@ -16,6 +16,7 @@
 // candidates.go lists the candidates, and plans them: that gives sizes without converting anything. weigh.go adds mixes of
 // formats, by what each weight alone does to the outputs, and estimates of the loss of each candidate. belief.go says how
 // likely a candidate with such a loss reaches the goal, by those that were tried; promise.go says what to expect of it.
+// surrogate.go corrects the estimates by what was measured, and learn.go passes that on.
 // search.go takes the one that promises most until none promises anything, and trial.go makes and measures it. judge.go
 // measures outputs and labels.go accuracy, score.go runs the user's program. ranking.go orders what was tried. The samples
 // are divided: some calibrate, some choose, and some only judge the winner at the end.

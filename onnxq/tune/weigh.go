@@ -3,6 +3,7 @@ package tune
 import (
 	"context"
 	"fmt"
+	"math"
 
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/analyze"
@@ -14,16 +15,21 @@ import (
 // Bounds of the runs that weigh the formats of weights.
 const (
 	mostWeighing = 0.15 // of the budget
-	weighing     = 90.0 // seconds, without a budget
+	weighing     = 30.0 // seconds, without a budget
 	weighSamples = 8
 	quick        = 2.0 // seconds for more samples: mixes that few samples choose fit others badly
 	quickSamples = 64
 	least        = 2
-	patience     = 3 // times as long for the least number of samples: errors of weights alone rank mixes badly
+	hardly       = 3000.0 // damages of weights, as a share of the limit: hundreds of them do not count
+	patience     = 3      // times as long for the least number of samples: errors of weights alone rank mixes badly
 )
 
-// anchors are the formats that runs weigh. The loss of a weight grows about as its squared error, so the others follow.
-var anchors = []spec.Candidate{{Format: spec.Int2, Block: 16, ZeroPoint: true}, {Format: spec.Int4, Block: 128}, {Format: spec.Int4, Block: 32, ZeroPoint: true}}
+// anchors are the formats that runs weigh. Between them the loss of a weight follows its error, beyond them its squared error.
+// The first one tells for which weights the others are needed.
+var anchors = []spec.Candidate{{Format: spec.Int4, Block: 32, ZeroPoint: true}, {Format: spec.Int2, Block: 16, ZeroPoint: true}, {Format: spec.Int4, Block: 128}, finest}
+
+// finest is the anchor with the least error.
+var finest = spec.Candidate{Format: spec.Int8, Block: spec.PerChannel}
 
 // weigh measures what each weight in each format does to the outputs, or without data its error, for estimates and mixes.
 func (s *search) weigh(ctx context.Context) (*analyze.Mixes, error) {
@@ -49,6 +55,8 @@ func (s *search) weigh(ctx context.Context) (*analyze.Mixes, error) {
 			}
 			defer open.Close()
 			kept.Damage, kept.samples = open, n
+			limit, spread := s.prior()
+			kept.harmless, kept.hopeless = limit*math.Exp(-spread)/hardly, 3*limit*math.Exp(spread)
 			opts.Damage, opts.Measured, opts.Progress = kept, anchors, nil
 		} else {
 			s.note("the formats of weights were weighed by their errors, for runs of the model take too long")
