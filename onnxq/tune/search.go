@@ -108,6 +108,9 @@ func (s *search) finished() *Result {
 		if t.Holds && s.doubtful(t) {
 			t.Holds, t.Why = false, "it loses about as much as one like it that the final samples refused"
 		}
+		if w := r.Winner; t.Holds && w != nil && s.goal.value(t) < s.goal.value(w) {
+			t.Holds, t.Why = false, "the last judgement on the final samples went to one that promises more on them"
+		}
 		r.Trials = append(r.Trials, *t)
 	}
 	markFrontier(r.Trials)
