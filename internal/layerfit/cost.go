@@ -254,6 +254,9 @@ func (c *calibration) solving(k int64) int64 {
 	if c.Algorithm == spec.Best && c.copies(k) {
 		bytes += 4 * k * k
 	}
+	if c.Algorithm == spec.Best && c.packs(k) {
+		bytes += 4 * int64(linalg.PackedSize(int(k)))
+	}
 	return bytes
 }
 

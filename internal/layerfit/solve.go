@@ -38,6 +38,9 @@ func newSolver(ctx context.Context, c *calibration, m *moments) (*solver, error)
 	case err != nil:
 	case c.Algorithm == spec.Best && c.copies(int64(m.k)):
 		s.h, s.factor, err = secondorder.Beside(ctx, c.workers, h, m.k, secondorder.SlightDamping)
+		if err == nil && c.packs(int64(m.k)) {
+			s.h, err = s.h.Packed(ctx, c.workers)
+		}
 	case c.Algorithm == spec.Best:
 		s.h, s.factor, err = secondorder.Split(ctx, c.workers, h, m.k, secondorder.SlightDamping)
 	case c.Algorithm == spec.AWQ:
@@ -63,6 +66,9 @@ func newSolver(ctx context.Context, c *calibration, m *moments) (*solver, error)
 
 // copies reports whether there is memory for a Hessian and its factor in two arrays. The codes are the same.
 func (c *calibration) copies(k int64) bool { return 4*k*k <= c.Memory/4 }
+
+// packs reports whether there is also memory for a packed copy of the Hessian. The codes are the same.
+func (c *calibration) packs(k int64) bool { return 8*k*k <= c.Memory/4 }
 
 // sums are squared errors, and squares, of outputs on the rows that are held out.
 type sums struct {

@@ -205,6 +205,10 @@ func TestSymmetric(t *testing.T) {
 			}
 		}
 		s := SymmetricOf(above, diagonal)
+		packed, err := WholeSymmetric(whole.Data, diagonal).Packed(t.Context(), 2)
+		if err != nil {
+			t.Fatal(err)
+		}
 		var m SymmetricMultiplier
 		for _, part := range [][4]int{{0, 0, n, n}, {n / 2, 0, n - n/2, n}, {n / 3, n / 2, n - n/3, n - n/2}, {0, n / 2, n / 2, n - n/2}, {n / 2, 0, n - n/2, n / 2}} {
 			i, j, rows, columns := part[0], part[1], part[2], part[3]
@@ -220,13 +224,24 @@ func TestSymmetric(t *testing.T) {
 				}
 			}
 			right, left := random(2, columns, 9), random(2, 9, rows)
-			for name, pair := range map[string][2]Matrix{"left": {random(3, rows, 9), random(3, rows, 9)}, "right": {random(3, 9, columns), random(3, 9, columns)}} {
-				if name == "left" {
+			for _, name := range []string{"left", "right", "right of packed"} {
+				across := name != "left"
+				pair := [2]Matrix{random(3, rows, 9), random(3, rows, 9)}
+				if across {
+					pair = [2]Matrix{random(3, 9, columns), random(3, 9, columns)}
+				}
+				switch name {
+				case "left":
 					m.AddLeft(pair[0], s, i, j, right)
-					m.Add(pair[1], 1, want, right)
-				} else {
+				case "right":
 					m.AddRight(pair[0], left, s, i, j)
+				default:
+					m.AddRight(pair[0], left, packed, i, j)
+				}
+				if across {
 					m.Add(pair[1], 1, left, want)
+				} else {
+					m.Add(pair[1], 1, want, right)
 				}
 				if !slices.Equal(pair[0].Data, pair[1].Data) {
 					t.Errorf("%v: another product from the %s", part, name)

@@ -106,59 +106,79 @@ func (m *Multiplier) addTile(c Matrix, left, right []float32, last int) {
 // pack puts the columns of a matrix, times a factor, side by side in groups of n, row by row. It pads
 // the last group with zeros.
 func pack(dst []float32, m Matrix, n int, factor float32) {
-	for j := 0; j < m.Columns; j += n {
-		columns := min(n, m.Columns-j)
-		groups := dst[:m.Rows*n]
-		dst = dst[m.Rows*n:]
-		if columns < n {
-			clear(groups)
+	whole := m.Columns / n * n // columns of whole groups
+	switch {
+	case whole == 0:
+	case m.Column == 1 && n == kernels.TileColumns:
+		packWide(dst, m.Part(0, 0, m.Rows, whole), factor)
+	case m.Column == 1 && n == kernels.TileRows:
+		packNarrow(dst, m.Part(0, 0, m.Rows, whole), factor)
+	default:
+		for j := 0; j < whole; j += n {
+			groups := dst[j*m.Rows:][:m.Rows*n]
+			switch {
+			case m.Row == 1 && n == kernels.TileRows:
+				packRows(groups, m.Data[j*m.Column:], m.Column, factor)
+			case m.Row == 1 && n == kernels.TileColumns:
+				packRowsWide(groups, m.Data[j*m.Column:], m.Column, factor)
+			default:
+				packGroup(groups, m.Part(0, j, m.Rows, n), n, factor)
+			}
 		}
-		switch {
-		case m.Column == 1 && columns == kernels.TileColumns:
-			packWide(groups, m.Data[j:], m.Row, factor)
-		case m.Column == 1 && columns == kernels.TileRows && n == kernels.TileRows:
-			packNarrow(groups, m.Data[j:], m.Row, factor)
-		case m.Row == 1 && columns == n && n == kernels.TileRows:
-			packRows(groups, m.Data[j*m.Column:], m.Column, factor)
-		case m.Row == 1 && columns == n && n == kernels.TileColumns:
-			packRowsWide(groups, m.Data[j*m.Column:], m.Column, factor)
-		default:
-			for k := range columns {
-				at := (j + k) * m.Column
-				for i := k; i < len(groups); i += n {
-					groups[i] = m.Data[at] * factor
-					at += m.Row
+	}
+	if whole < m.Columns {
+		groups := dst[whole*m.Rows:][:m.Rows*n]
+		clear(groups)
+		packGroup(groups, m.Part(0, whole, m.Rows, m.Columns-whole), n, factor)
+	}
+}
+
+// packGroup packs at most n columns.
+func packGroup(dst []float32, m Matrix, n int, factor float32) {
+	for k := range m.Columns {
+		at := k * m.Column
+		for i := k; i < len(dst); i += n {
+			dst[i] = m.Data[at] * factor
+			at += m.Row
+		}
+	}
+}
+
+// packWide packs groups of TileColumns columns of a matrix whose rows are contiguous. It goes along the rows: parts of
+// many rows, a power of two apart, would share few lines of the caches.
+func packWide(dst []float32, m Matrix, factor float32) {
+	const n = kernels.TileColumns
+	for i := range m.Rows {
+		at := i * n
+		for row := m.row(i); len(row) >= n; row = row[n:] {
+			group := (*[n]float32)(dst[at:])
+			*group = *(*[n]float32)(row)
+			if factor != 1 {
+				for i := range group {
+					group[i] *= factor
 				}
 			}
+			at += m.Rows * n
 		}
 	}
 }
 
-// packWide packs the first TileColumns numbers of rows that are stride apart.
-func packWide(dst, x []float32, stride int, factor float32) {
-	for at := 0; len(dst) > 0; at += stride {
-		group := (*[kernels.TileColumns]float32)(dst)
-		*group = *(*[kernels.TileColumns]float32)(x[at:])
-		if factor != 1 {
-			for i := range group {
-				group[i] *= factor
+// packNarrow packs groups of TileRows columns of a matrix whose rows are contiguous. It goes along parts of rows: groups
+// that are packed at once stay in the first cache.
+func packNarrow(dst []float32, m Matrix, factor float32) {
+	const n, most = kernels.TileRows, 8 * kernels.TileRows
+	for j := 0; j < m.Columns; j += most {
+		columns := min(most, m.Columns-j)
+		for i := range m.Rows {
+			at := j*m.Rows + i*n
+			for row := m.Data[i*m.Row+j:][:columns]; len(row) >= n; row = row[n:] {
+				to, from := (*[n]float32)(dst[at:]), (*[n]float32)(row)
+				a, b, c, d, e, f := from[0], from[1], from[2], from[3], from[4], from[5]
+				to[0], to[1], to[2] = a*factor, b*factor, c*factor
+				to[3], to[4], to[5] = d*factor, e*factor, f*factor
+				at += m.Rows * n
 			}
 		}
-		dst = dst[kernels.TileColumns:]
-	}
-}
-
-// packNarrow packs the first TileRows numbers of rows that are stride apart.
-func packNarrow(dst, x []float32, stride int, factor float32) {
-	for at := 0; len(dst) > 0; at += stride {
-		group := (*[kernels.TileRows]float32)(dst)
-		*group = *(*[kernels.TileRows]float32)(x[at:])
-		if factor != 1 {
-			for i := range group {
-				group[i] *= factor
-			}
-		}
-		dst = dst[kernels.TileRows:]
 	}
 }
 

@@ -73,7 +73,11 @@ func BenchmarkLayer(b *testing.B) {
 		step("grid", func() { c.FitGrid(f, Importance(diagonalOf(h, k))) })
 		start := c.copy(f)
 		second := c.copy(f)
-		step("Refine", func() { new(Search).Refine(factor, c, linalg.WholeSymmetric(h, diagonalOf(h, k)), f) })
+		third := c.copy(f)
+		var packed linalg.Symmetric
+		step("packing", func() { packed, _ = linalg.WholeSymmetric(h, diagonalOf(h, k)).Packed(b.Context(), 1) })
+		step("Refine", func() { new(Search).Refine(factor, c, packed, f) })
+		step("Refine without packing", func() { new(Search).Refine(factor, third, linalg.WholeSymmetric(h, diagonalOf(h, k)), f) })
 		step("Refine in one triangle", func() { new(Search).Refine(factor, second, linalg.SymmetricOf(h, diagonalOf(h, k)), f) })
 		refined := c.sum(h)
 		step("Find", func() { new(Search).Find(factor, start, h, f, 4) })

@@ -196,7 +196,12 @@ func TestColumnsAreIndependent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	packed, err := linalg.WholeSymmetric(h, diagonalOf(h, k)).Packed(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
 	searches := map[string]func(c *Columns){
+		"packed": func(c *Columns) { new(Search).Refine(factor, c, packed, f) },
 		"find":   func(c *Columns) { new(Search).Find(factor, c, h, f, 4) },
 		"refine": func(c *Columns) { new(Search).Refine(factor, c, linalg.SymmetricOf(h, diagonalOf(h, k)), f) },
 	}
