@@ -54,6 +54,7 @@ type Measurable interface {
 // Measured is what a run of a model on a sample took.
 type Measured struct {
 	Open, Run time.Duration // Run: if all processors are free
+	Making    float64       // runs on all samples before the calibration, to make the samples
 	Memory    int64         // peak in bytes; 0: unknown
 	Apart     bool          // the memory is that of a process of its own
 	Shapes    [][]int64     // of the values that were asked for; nil: was not made
@@ -73,7 +74,7 @@ func (p *Plan) MeasureCalibration(ctx context.Context) {
 	}
 	cost, err := p.plan.MeasuredCost(func(path string, values []string) (layerfit.Measured, error) {
 		m, err := measurable.Measure(ctx, path, values)
-		found := layerfit.Measured{Open: m.Open, Run: m.Run, Memory: m.Memory, Apart: m.Apart, Shapes: map[string][]int64{}}
+		found := layerfit.Measured{Open: m.Open, Run: m.Run, Making: m.Making, Memory: m.Memory, Apart: m.Apart, Shapes: map[string][]int64{}}
 		for i, dims := range m.Shapes {
 			found.Shapes[values[i]] = dims
 		}
@@ -89,7 +90,7 @@ func costOf(c *layerfit.Cost) *CalibrationCost {
 	if c == nil {
 		return nil
 	}
-	return &CalibrationCost{c.Groups, int(math.Ceil(c.Runs)), c.Memory, c.Disk, c.Time.Seconds(), c.Measured}
+	return &CalibrationCost{c.Groups, int(math.Ceil(c.Runs)), c.Memory, c.Disk, c.Time.Seconds(), c.CPU.Seconds(), c.Free, c.Measured}
 }
 
 // DefaultTune is a good number for Options.Tune.

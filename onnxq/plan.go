@@ -77,12 +77,14 @@ func (f Fallback) String() string { return f.text }
 
 // CalibrationCost estimates what calibration takes. MeasureCalibration makes it include the runs of the model.
 type CalibrationCost struct {
-	Groups   int     `json:"groups"`   // groups of layers that are calibrated at once
-	Runs     int     `json:"runs"`     // runs of the whole model on all samples, which parts of it add up to
-	Memory   int64   `json:"memory"`   // peak in bytes of all processes
-	Disk     int64   `json:"disk"`     // largest size in bytes of temporary files beside the output
-	Seconds  float64 `json:"seconds"`  // if all processors are free
-	Measured bool    `json:"measured"` // false: without the runs of the model, their memory and the values between its parts
+	Groups   int     `json:"groups"`      // groups of layers that are calibrated at once
+	Runs     int     `json:"runs"`        // runs of the whole model on all samples, which parts of it add up to
+	Memory   int64   `json:"memory"`      // peak in bytes of all processes
+	Disk     int64   `json:"disk"`        // largest size in bytes of temporary files beside the output
+	Seconds  float64 `json:"seconds"`     // if all processors are free
+	CPU      float64 `json:"cpu_seconds"` // of all processors
+	Free     float64 `json:"free"`        // the share of the processors that was free at the time; 0: unknown
+	Measured bool    `json:"measured"`    // false: without the runs of the model, their memory and the values between its parts
 }
 
 // Folded counts what Options.Fold took away.

@@ -184,14 +184,19 @@ func (f *calibFlags) open(ctx context.Context, p *onnxq.Plan) error {
 	return f.data.Open(ctx)
 }
 
-// measure lets a plan say what calibration takes, unless a model would make its samples for that.
+// measure lets a plan say what calibration takes. A model does not make its samples for that; if it cannot run, to convert
+// it will fail.
 func (f *calibFlags) measure(ctx context.Context, p *onnxq.Plan) error {
-	if slices.Contains(f.paths, calibrate.Self) {
+	if p.CalibrationCost == nil {
+		f.data = nil
 		return nil
 	}
-	err := f.open(ctx, p)
-	if err == nil {
+	err := f.data.Suppose(ctx)
+	switch {
+	case err == nil:
 		p.MeasureCalibration(ctx)
+	case slices.Contains(f.paths, calibrate.Self) && ctx.Err() == nil:
+		return nil
 	}
 	return err
 }

@@ -1,6 +1,7 @@
 package layerfit
 
 import (
+	"runtime"
 	"sync"
 	"time"
 
@@ -18,13 +19,21 @@ type Cost struct {
 	Memory   int64         // bytes at once, of all processes
 	Disk     int64         // bytes of temporary files at once
 	Time     time.Duration // roughly, if all processors are free
+	CPU      time.Duration // roughly, of all processors
+	Free     float64       // the share of the processors that was free at the time; 0: unknown
 	Measured bool          // false: without the runs of models, their memory and the values between parts
 }
 
 // Add adds the cost of another job that runs before or after.
 func (c *Cost) Add(o Cost) {
-	c.Groups, c.Runs, c.Time = c.Groups+o.Groups, c.Runs+o.Runs, c.Time+o.Time
+	c.Groups, c.Runs, c.Time, c.CPU = c.Groups+o.Groups, c.Runs+o.Runs, c.Time+o.Time, c.CPU+o.CPU
 	c.Memory, c.Disk = max(c.Memory, o.Memory), max(c.Disk, o.Disk)
+}
+
+// spend adds a time for which some processors work.
+func (c *Cost) spend(d time.Duration, processors int) {
+	c.Time += d
+	c.CPU += d * time.Duration(processors)
 }
 
 // Inputs are what Estimate is given beside layers and options.
@@ -36,7 +45,8 @@ type Inputs struct {
 
 // Measured is what a run of the float model on one sample took.
 type Measured struct {
-	Open, Run time.Duration
+	Open, Run time.Duration      // if all processors are free
+	Making    float64            // runs on all samples, before the calibration: to make the samples
 	Memory    int64              // peak in bytes
 	Apart     bool               // each model that runs has a process of its own, with this memory
 	Shapes    map[string][]int64 // of values
@@ -95,6 +105,9 @@ const session = 150 * time.Millisecond
 // perSecond is the number of products that a worker adds up in a second. It is measured once.
 var perSecond = sync.OnceValue(linalg.Rate)
 
+// freeNow is the share of all processors that is free. It is measured once.
+var freeNow = sync.OnceValue(func() float64 { return linalg.Free(runtime.NumCPU(), 100*time.Millisecond) })
+
 // Estimate returns the cost of Run.
 func Estimate(layers []Layer, of Inputs, o Options) Cost {
 	c := newCalibration(layers, of.Activations, o)
@@ -115,9 +128,12 @@ func Estimate(layers []Layer, of Inputs, o Options) Cost {
 	}
 	cost.Disk += 2 * of.Model // the float model, and one with codes
 	products := float64(elements)*perWeight + checkedModels*float64(of.Model)*perByte
-	cost.Time += c.duration(products)
+	cost.spend(c.duration(products), c.workers)
 	if m := of.Measured; m != nil {
-		cost.Time += time.Duration(float64(m.Run)*checkedModels*float64(c.checkedSamples())) + checkedModels*m.Open
+		cost.spend(time.Duration(float64(m.Run)*checkedModels*float64(c.checkedSamples())), runtime.NumCPU())
+		cost.spend(time.Duration(float64(m.Run)*m.Making*float64(c.activations.Len())), runtime.NumCPU())
+		cost.spend(checkedModels*m.Open, 1)
+		cost.Free = freeNow()
 		cost.Memory = max(cost.Memory, c.processes(m, 1, 1)+m.bytes(c.Outputs))
 	}
 	return cost
@@ -171,13 +187,14 @@ func (c *calibration) cost(of Inputs, passes func(*quantize.Weight) float64) (co
 		if m != nil {
 			models := len(c.models())
 			memory += c.processes(m, models, sample[i]/float64(models)) + 2*m.bytes(c.observed(group))
-			cost.Time += time.Duration(models) * min(m.Open, session)
+			cost.spend(time.Duration(models)*min(m.Open, session), 1)
 		}
 		cost.Memory = max(cost.Memory, memory)
 	}
-	cost.Time += c.duration(products + cost.Runs*float64(of.Model)*perByte)
+	cost.spend(c.duration(products+cost.Runs*float64(of.Model)*perByte), c.workers)
 	if m != nil {
-		cost.Time += time.Duration(cost.Runs * (float64(m.Run)*float64(c.activations.Len()) + float64(m.Open)))
+		cost.spend(time.Duration(cost.Runs*float64(m.Run)*float64(c.activations.Len())), runtime.NumCPU())
+		cost.spend(time.Duration(cost.Runs*float64(m.Open)), 1)
 		cost.Disk = c.kept(groups, m)
 	}
 	return cost

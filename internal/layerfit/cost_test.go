@@ -3,6 +3,7 @@ package layerfit
 import (
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"testing"
 	"time"
 
@@ -131,6 +132,15 @@ func TestPartsOfEstimate(t *testing.T) {
 		runs := time.Duration(with.Runs*samples) * m.Run
 		if more := with.Time - without.Time; more < runs || more > runs+10*m.Open {
 			t.Errorf("%s: the runs take %v more, want %v and the time to open models", c.algorithm, more, runs)
+		}
+		if with.CPU < with.Time || with.CPU > time.Duration(max(o.Threads, runtime.NumCPU()))*with.Time || with.Free <= 0 || with.Free > 1 {
+			t.Errorf("%s: %v of processor time in %v, %g of the processors free", c.algorithm, with.CPU, with.Time, with.Free)
+		}
+		making := *m
+		making.Making = 3
+		made := Estimate(layers, Inputs{counted{n: samples}, 1 << 10, &making}, o)
+		if more := made.Time - with.Time; more != 3*samples*m.Run {
+			t.Errorf("%s: to make the samples takes %v", c.algorithm, more)
 		}
 		if with.Memory < 1<<30 || with.Memory > 2<<30 || without.Memory > 1<<30 || with.Disk != without.Disk+c.kept || !with.Measured || without.Measured {
 			t.Errorf("%s: %+v, without the runs %+v", c.algorithm, with, without)

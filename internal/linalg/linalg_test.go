@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 )
 
 func random(seed uint64, rows, columns int) Matrix {
@@ -190,6 +191,9 @@ func BenchmarkCholesky(b *testing.B) {
 func TestRate(t *testing.T) {
 	if r := Rate(); !(r > 1e6) {
 		t.Errorf("%g products a second", r)
+	}
+	if f := Free(2, 20*time.Millisecond); !(f > 0 && f <= 1) {
+		t.Errorf("%g of two processors is free", f)
 	}
 }
 

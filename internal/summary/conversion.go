@@ -230,8 +230,15 @@ func Cost(c *onnxq.CalibrationCost) []cli.Fact {
 	if !c.Measured {
 		text = fmt.Sprintf("%s; about %s, %s of memory and %s of disk, without those of the runs", what, aboutTime(c.Seconds), cli.ByteSize(c.Memory), cli.ByteSize(c.Disk))
 	}
+	text += fmt.Sprintf("; %s of processor time", aboutTime(c.CPU))
+	if c.Free > 0 && c.Free < fewFree {
+		text += fmt.Sprintf("; others use the processors, of which %.0f %% are free now: about %s", 100*c.Free, aboutTime(c.Seconds/c.Free))
+	}
 	return []cli.Fact{{Label: "calibration", Text: text}}
 }
+
+// fewFree is the share of free processors below which an estimate says how long it takes beside others.
+const fewFree = 0.8
 
 // aboutTime is an estimate in seconds, minutes or hours.
 func aboutTime(seconds float64) string {

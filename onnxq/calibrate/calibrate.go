@@ -86,6 +86,9 @@ type run struct {
 	model  *modelfile.Model
 	engine *observe.Engine
 	data   *samples.Samples
+
+	supposed bool    // the model makes no samples: random ids stand for them
+	making   float64 // runs of the model that it would take to make them
 }
 
 // warnings passes over the samples once.
@@ -104,6 +107,11 @@ func Slow(lacked error) string {
 
 // open opens the model and its data. The caller closes the model.
 func open(ctx context.Context, path string, opts Options) (*run, error) {
+	return openSupposed(ctx, path, opts, false)
+}
+
+// openSupposed is open. With supposed, random ids stand for the samples that the model would make.
+func openSupposed(ctx context.Context, path string, opts Options, supposed bool) (*run, error) {
 	if len(opts.Data) == 0 {
 		return nil, errors.New("no data to run the model on")
 	}
@@ -114,7 +122,7 @@ func open(ctx context.Context, path string, opts Options) (*run, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &run{opts: opts, path: path, model: m}
+	r := &run{opts: opts, path: path, model: m, supposed: supposed}
 	if err := r.find(ctx); err != nil {
 		m.Close()
 		return nil, err
@@ -135,6 +143,10 @@ func (r *run) find(ctx context.Context) (err error) {
 		return fmt.Errorf("%s beside other data: give it alone, for samples that the model makes, or files and folders alone", Self)
 	case self:
 		o := observe.SelfOptions{N: r.opts.Samples, Length: r.opts.Length, Seed: r.opts.Seed, Progress: r.progress("making samples")}
+		if r.supposed {
+			r.data, r.making, err = r.engine.Suppose(ctx, r.path, o)
+			break
+		}
 		r.data, err = r.engine.Self(ctx, r.path, o)
 	default:
 		r.data, err = samples.Open(r.model, r.opts.Data, cmp.Or(r.opts.Samples, DefaultSamples))

@@ -22,6 +22,7 @@ type Data struct {
 
 	engine   *observe.Engine
 	samples  *samples.Samples
+	making   float64                  // runs of the model on all samples that it takes to make them
 	warnings func() ([]string, error) // passes over the samples once
 }
 
@@ -40,6 +41,19 @@ func (d *Data) Open(ctx context.Context) error {
 		return err
 	}
 	d.engine, d.samples, d.warnings = r.engine, r.data, sync.OnceValues(r.data.Warnings)
+	return r.model.Close()
+}
+
+// Suppose is Open in less time, for an estimate alone: random ids stand for the samples that the model would make.
+func (d *Data) Suppose(ctx context.Context) error {
+	if !slices.Equal(d.opts.Data, []string{Self}) {
+		return d.Open(ctx)
+	}
+	r, err := openSupposed(ctx, d.path, d.opts, true)
+	if err != nil {
+		return err
+	}
+	d.engine, d.samples, d.making, d.warnings = r.engine, r.data, r.making, sync.OnceValues(r.data.Warnings)
 	return r.model.Close()
 }
 

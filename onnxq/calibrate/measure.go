@@ -20,7 +20,7 @@ func (d *Data) Measure(ctx context.Context, path string, values []string) (m onn
 		return m, err
 	}
 	defer session.Close()
-	m.Open = time.Since(start)
+	m.Open, m.Making = time.Since(start), d.making
 	run := 0
 	for inputs, err := range d.samples.All() {
 		if err != nil {

@@ -27,6 +27,54 @@ const DefaultLength = 128
 // with ids drawn by the model's probabilities (temperature 1). The same seed makes the same samples.
 // If the model fails with this batch size, half the size is tried.
 func (e *Engine) Self(ctx context.Context, path string, opts SelfOptions) (*samples.Samples, error) {
+	w, err := e.newWriter(ctx, path, opts)
+	if err != nil {
+		return nil, err
+	}
+	defer w.session.Close()
+	if err := w.causal(); err != nil {
+		return nil, err
+	}
+	var all [][]int64
+	for len(all) < w.opts.N {
+		ids, err := w.batch(ctx, len(all), min(w.together(), w.opts.N-len(all)))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, ids...)
+	}
+	return w.model.Samples(all), nil
+}
+
+// Suppose returns samples of random ids, in place of those of Self, at once. It is for estimates: runs is how often the
+// model could run on all of these in the time that Self takes, roughly.
+func (e *Engine) Suppose(ctx context.Context, path string, opts SelfOptions) (s *samples.Samples, runs float64, err error) {
+	w, err := e.newWriter(ctx, path, opts)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer w.session.Close()
+	var all [][]int64
+	for range w.opts.N {
+		all = append(all, w.noise()...)
+	}
+	return w.model.Samples(all), w.runs(), nil
+}
+
+// runs is how many runs on whole sequences make as many.
+func (w *writer) runs() float64 {
+	length := float64(w.opts.Length)
+	switch {
+	case len(w.model.Past) > 0:
+		return 3 // an id at a time: fewer products of larger operands take less time
+	case w.model.Length > 0:
+		return length
+	}
+	return min(1.5*memory, length/2)
+}
+
+// newWriter opens a language model, and finds a length that it can read.
+func (e *Engine) newWriter(ctx context.Context, path string, opts SelfOptions) (*writer, error) {
 	m, err := modelfile.Open(path)
 	if err != nil {
 		return nil, err
@@ -49,23 +97,12 @@ func (e *Engine) Self(ctx context.Context, path string, opts SelfOptions) (*samp
 	if err != nil {
 		return nil, err
 	}
-	defer s.Close()
 	w := &writer{model: l, session: s, opts: opts}
 	if err := w.fit(ctx); err != nil {
+		s.Close()
 		return nil, err
 	}
-	if err := w.causal(); err != nil {
-		return nil, err
-	}
-	var all [][]int64
-	for len(all) < opts.N {
-		ids, err := w.batch(ctx, len(all), min(w.together(), opts.N-len(all)))
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, ids...)
-	}
-	return l.Samples(all), nil
+	return w, nil
 }
 
 // writer lets a model write.

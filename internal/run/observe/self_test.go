@@ -148,3 +148,18 @@ func TestNoLanguage(t *testing.T) {
 		}
 	}
 }
+
+// For an estimate, random ids stand for samples of as many sequences.
+func TestSuppose(t *testing.T) {
+	m, err := testmodels.Build("tied", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, runs, err := (&Engine{}).Suppose(t.Context(), modeltest.Write(t, m), SelfOptions{N: 5, Length: 64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Len() != 5 || runs < 3 || runs > 32 {
+		t.Errorf("%d samples, made in %g runs", s.Len(), runs)
+	}
+}

@@ -8,6 +8,7 @@ import (
 
 	"onnxquant/internal/run/execute"
 	"onnxquant/internal/run/execute/ort/wire"
+	"onnxquant/internal/work"
 )
 
 // Bind keeps copies of inputs for Time, in place of earlier ones.
@@ -44,7 +45,7 @@ func (s *Session) Time(r *wire.Time) (wire.Timing, error) {
 	}
 	most := max(min(r.Most, wire.MostRuns), 1)
 	t := wire.Timing{Runs: make([]time.Duration, 0, most)}
-	before, start := processTime(), time.Now()
+	before, start := work.Spent(), time.Now()
 	for len(t.Runs) < most && (len(t.Runs) == 0 || time.Since(start) < r.For) {
 		d, err := s.timed()
 		if err != nil {
@@ -52,7 +53,7 @@ func (s *Session) Time(r *wire.Time) (wire.Timing, error) {
 		}
 		t.Runs = append(t.Runs, d)
 	}
-	t.CPU = processTime() - before
+	t.CPU = work.Spent() - before
 	return t, nil
 }
 

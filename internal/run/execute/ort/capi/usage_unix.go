@@ -8,17 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 )
-
-// processTime returns the CPU time of this process so far.
-func processTime() time.Duration {
-	var u syscall.Rusage
-	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
 
 // PeakMemory returns the most memory that this process has had, in bytes; 0: unknown. Linux counts in
 // getrusage that of the program which started this one, but not in VmHWM.
