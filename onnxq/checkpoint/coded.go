@@ -40,6 +40,7 @@ type piece struct {
 	name  string
 	plain *tensor
 	codes *codes
+	stack *stack // of experts; codes are its codes then, or nil
 
 	first, count int64 // rows of plain that it is; count 0: all
 }
@@ -197,6 +198,9 @@ func (q *codes) laid(down bool) *codes {
 		if x == nil {
 			return nil
 		}
+		if len(x.Shape) == 3 { // of experts
+			return x.Transposed([]int64{0, 2, 1})
+		}
 		return x.Transposed([]int64{1, 0})
 	}
 	other := *q
@@ -209,11 +213,7 @@ func (q *codes) floats() *lazy.Tensor {
 	if q.loose != nil {
 		return q.loose
 	}
-	axis := int64(1)
-	if q.down {
-		axis = 0
-	}
-	of := q.codes
+	axis, of := q.axis(), q.codes
 	if q.table != nil {
 		of = lazy.LookedUp(q.table, of, dtype.Float32)
 	}
@@ -227,6 +227,15 @@ func (q *codes) floats() *lazy.Tensor {
 		all = all.Minus(q.mins, by)
 	}
 	return all
+}
+
+// axis is the axis of the tensors along which blocks run.
+func (q *codes) axis() int64 {
+	last := int64(len(q.codes.Shape)) - 1
+	if q.down {
+		return last - 1
+	}
+	return last
 }
 
 // content returns the content of a tensor of the model, of type typ, which has the weight as [K,N] or [N,K].
@@ -249,11 +258,8 @@ func (q *codes) content(name string, typ dtype.DType, down bool) io.ReaderAt {
 		return elements
 	}
 	c := &coded.Content{
-		ReaderAt: elements, From: q.from, Format: q.format, Block: q.block, ZeroPoint: q.zeros != nil, Half: q.half, TensorScale: q.whole, Axis: 1,
+		ReaderAt: elements, From: q.from, Format: q.format, Block: q.block, ZeroPoint: q.zeros != nil, Half: q.half, TensorScale: q.whole, Axis: int(q.axis()),
 		Codes: q.codes.Stored, Scales: &encoded{x: q.scales, typ: dtype.Float32, name: name}, Zeros: noBytes{},
-	}
-	if down {
-		c.Axis = 0
 	}
 	if q.zeros != nil {
 		c.Zeros = q.zeros.Stored

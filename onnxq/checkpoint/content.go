@@ -18,6 +18,9 @@ import (
 // the pieces that it took.
 func (c *checkpoint) give(x *graph.Graph, v *graph.Value, parts []piece) ([]piece, error) {
 	typ := dtype.DType(v.Tensor.GetDataType())
+	if s := parts[0].stack; s != nil {
+		return parts, x.File.Replace(v.Tensor, s.content(typ, parts[0].codes))
+	}
 	if order := orderOf(parts); order != nil && onlyProducts(x, v) {
 		c.orders[v], parts = order, inGroups(parts)
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // find returns the pieces that make a value: mostly one; nil if there are none. All names of the checkpoint begin with front.
-func (c *checkpoint) find(v *graph.Value, names *rules.Names, front string) ([]piece, error) {
+func (c *checkpoint) find(x *graph.Graph, v *graph.Value, names *rules.Names, front string) ([]piece, error) {
 	name, ok := names.For(v.Path)
 	if !ok {
 		return nil, nil
@@ -21,6 +21,9 @@ func (c *checkpoint) find(v *graph.Value, names *rules.Names, front string) ([]p
 	list := []string{name}
 	if name == v.Path {
 		list = append(list, moduleNames(v)...)
+	}
+	for _, name := range list {
+		list = append(list, elsewhere(name)...)
 	}
 	for i, name := range list {
 		for _, try := range c.spellings(name, front) {
@@ -45,7 +48,14 @@ func (c *checkpoint) find(v *graph.Value, names *rules.Names, front string) ([]p
 			}
 		}
 	}
-	return c.tied(list, front)
+	if tied, err := c.tied(list, front); tied != nil || err != nil {
+		return tied, err
+	}
+	p, err := c.experts(x, v, list, front)
+	if p == nil || err != nil {
+		return nil, err
+	}
+	return []piece{*p}, nil
 }
 
 // modules are parts of models that are exported alone: names of their graphs begin inside of them.
@@ -59,7 +69,7 @@ func (c *checkpoint) module(x *graph.Graph, names *rules.Names) string {
 		n := 0
 		for _, v := range x.Values {
 			if dtype.DType(v.Tensor.GetDataType()).Float() {
-				if parts, err := c.find(v, names, front); parts != nil || err != nil {
+				if parts, err := c.find(x, v, names, front); parts != nil || err != nil {
 					n++
 				}
 			}
@@ -159,6 +169,8 @@ func moduleNames(v *graph.Value) (list []string) {
 		kind := ".weight"
 		if op := u.Node.GetOpType(); op == "Add" || u.Input == 2 && (op == "Gemm" || op == "Conv" || op == "LayerNormalization") {
 			kind = ".bias"
+		} else if op == "Expand" { // to each row of an attention
+			kind = ".sinks"
 		}
 		path := strings.Trim(u.Node.GetName(), "/")
 		if i := strings.LastIndexByte(path, '/'); i >= 0 {

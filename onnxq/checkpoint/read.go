@@ -225,7 +225,7 @@ func (c *checkpoint) replace(x *graph.Graph, names *rules.Names) (*Weights, erro
 			continue
 		}
 		w.Of++
-		parts, err := c.find(v, names, front)
+		parts, err := c.find(x, v, names, front)
 		if err == nil && parts != nil {
 			parts, err = c.give(x, v, parts)
 		}
@@ -237,7 +237,10 @@ func (c *checkpoint) replace(x *graph.Graph, names *rules.Names) (*Weights, erro
 		}
 		for _, p := range parts {
 			names := []string{p.name, p.name + "_scale", p.name + "_scale_inv"}
-			if p.codes != nil {
+			switch {
+			case p.stack != nil:
+				names = p.stack.uses
+			case p.codes != nil:
 				names = p.codes.uses
 			}
 			for _, name := range names {
@@ -246,6 +249,8 @@ func (c *checkpoint) replace(x *graph.Graph, names *rules.Names) (*Weights, erro
 		}
 		w.Tensors = append(w.Tensors, v.Path)
 		switch q := together(parts); {
+		case parts[0].stack != nil && parts[0].stack.decoded != "":
+			w.Decoded[parts[0].stack.decoded]++
 		case q != nil && q.why == "":
 			w.Coded[q.from]++
 		case q != nil:
