@@ -10,13 +10,13 @@ import (
 	"onnxquant/spec"
 )
 
-// Content is the content of a matrix. It is immutable.
+// Content is the content of a matrix, or of a stack of matrices. It is immutable.
 type Content struct {
 	io.ReaderAt // the elements, in the type of the tensor
 
 	From      string // what wrote the codes, for messages: "GPTQ"
 	Format    spec.Format
-	Axis      int   // that is summed over, 0 or 1; blocks run along it
+	Axis      int   // that is summed over, one of the last two; blocks run along it
 	Block     int64 // elements of a block; the length of the axis: one block
 	ZeroPoint bool
 	Half      bool // all scales are float16 numbers

@@ -10,6 +10,7 @@ import (
 	"onnxquant/internal/msg"
 	"onnxquant/internal/quantize"
 	"onnxquant/internal/rewrite"
+	"onnxquant/internal/shapes"
 	"onnxquant/spec"
 )
 
@@ -18,13 +19,20 @@ func given(w rewrite.Weight, as *quantize.Weight) {
 	g, c := w.Given, w.Choice
 	plain := slices.Contains([]spec.Style{spec.DQ, spec.NBits, spec.QDQ}, c.Style) && !c.NBits.FloatZeros
 	scales := !c.ScaleType.Smaller() || c.ScaleType == spec.ScaleFloat16 && g.Half
-	rows := as.Inner == 1 && as.Outer == w.Shape[0] && g.Axis == 1
-	columns := as.Outer == 1 && as.Inner == w.Shape[1] && g.Axis == 0
+	last := len(w.Shape) - 1
+	rows := as.Inner == 1 && as.K == w.Shape[last] && g.Axis == last
+	columns := as.Outer == shapes.Count(w.Shape[:last-1]) && as.Inner == w.Shape[last] && g.Axis == last-1
 	if !plain || !scales || !rows && !columns || c.Format != g.Format || c.ZeroPoint != g.ZeroPoint || as.Block != g.Block || c.Mins != (g.Mins != nil) {
 		return
 	}
 	as.Found = &quantize.Found{Codes: fixed{g.Codes}, Scales: fixed{g.Scales}, Zeros: fixed{g.Zeros}, Mins: g.Mins}
 	as.TensorScale = g.TensorScale
+}
+
+// sameBlocks reports whether a weight is encoded as the blocks of MXFP4 that its values come from: that is exact.
+func sameBlocks(w rewrite.Weight) bool {
+	g, c := w.Given, w.Choice
+	return g.Format == spec.MXFP4 && c.Format == g.Format && int64(c.Block) == g.Block && c.Operand.Axis == g.Axis
 }
 
 // fixed is a part of a Found that is not written.
@@ -38,7 +46,7 @@ func (p *Plan) warnOfRecoded() {
 	var names []string
 	var first rewrite.Weight
 	for i, w := range p.Weights {
-		if w.Given == nil || p.weights[i].Found != nil {
+		if w.Given == nil || p.weights[i].Found != nil || sameBlocks(w) {
 			continue
 		}
 		if len(names) == 0 {

@@ -133,7 +133,7 @@ func All(x *graph.Graph, opts Options, except Exceptions) ([]*Decision, *actpair
 		if opts.Static != nil { // otherwise tensor by tensor, below
 			d.Reach = reach.Of(x, d.Value, d.Shape)
 			d.overrideByNodes(opts.Precision)
-			d.overrideByCodes(x)
+			d.overrideByCodes(x, opts)
 		}
 	}
 	s := &settling{
@@ -154,7 +154,7 @@ func All(x *graph.Graph, opts Options, except Exceptions) ([]*Decision, *actpair
 		if opts.Static == nil {
 			d.Reach = reach.Of(x, d.Value, d.Shape)
 			d.overrideByNodes(opts.Precision)
-			d.overrideByCodes(x)
+			d.overrideByCodes(x, opts)
 		}
 		if err := s.settle(d); err != nil {
 			return nil, nil, err
@@ -286,16 +286,24 @@ func (d *Decision) overrideByNodes(p *rules.Precision) {
 
 // overrideByCodes asks for the format of the codes that the content of the tensor has already, unless the
 // precision_info says something about the tensor.
-func (d *Decision) overrideByCodes(x *graph.Graph) {
-	if d.Override != noOverride || len(d.Shape) != 2 || d.Value.Tensor == nil {
+func (d *Decision) overrideByCodes(x *graph.Graph, opts Options) {
+	if d.Override != noOverride || len(d.Shape) != 2 && len(d.Shape) != 3 || d.Value.Tensor == nil {
 		return
 	}
 	content, err := x.File.Payload(d.Value.Tensor)
 	if err != nil {
 		return
 	}
-	if d.Given = coded.Of(content); d.Given != nil {
-		d.Override = d.Given.Override(d.Shape[d.Given.Axis])
+	if d.Given = coded.Of(content); d.Given == nil {
+		return
+	}
+	coded := opts.Style == spec.NBits || opts.Style == "" && opts.Target.Target != spec.Portable
+	if d.Given.Format == spec.MXFP4 && coded && !opts.Target.NoQMoE && slices.ContainsFunc(d.Reach.Leaves, readsExperts) {
+		return // a QMoE takes integers
+	}
+	d.Override = d.Given.Override(d.Shape[d.Given.Axis])
+	if len(d.Shape) == 3 {
+		d.Override.Axis = &d.Given.Axis // also where a Gather takes matrices out of a stack
 	}
 }
 

@@ -171,9 +171,9 @@ func fits(n *onnxpb.NodeProto, list []*Expert) bool {
 // all. It reports whether one has changed.
 func (e *Experts) shareBlock(n *onnxpb.NodeProto) (changed bool) {
 	list := e.weights(n)
-	block := list[0].Choice.Block
+	block := list[0].block(list)
 	for _, w := range list {
-		block = min(block, w.Choice.Block)
+		block = min(block, w.block(list))
 	}
 	for block > 0 && slices.ContainsFunc(list, func(w *Expert) bool { return !w.takes(block) }) {
 		block /= 2
@@ -186,6 +186,16 @@ func (e *Experts) shareBlock(n *onnxpb.NodeProto) (changed bool) {
 		w.Choice.Block, w.Choice.NBits.Block = block, max(int64(block), 0)
 	}
 	return changed
+}
+
+// block is the block size of the weight. One block for a row of 64 is a block of 64 beside others of 64.
+func (w *Expert) block(beside []*Expert) int {
+	for _, o := range beside {
+		if b := o.Choice.Block; w.Choice.Block == spec.PerChannel && int64(b) == w.Shape[2] && w.takes(b) {
+			return b
+		}
+	}
+	return w.Choice.Block
 }
 
 // takes reports whether blocks divide the rows of the weight. Beside zero points they must be shorter than the rows: before 1.31,

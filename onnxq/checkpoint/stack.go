@@ -253,8 +253,7 @@ func (c *checkpoint) blocksOf(v *graph.Value, name string) (*stack, error) {
 	powers[255] = float32(math.NaN())
 	of := lazy.LookedUp(powers, scales.lazily(), dtype.Float32)
 	grid := &packed{r: words.content(), bits: 4, rows: e * n, cols: k, pitch: k / 2}
-	return &stack{name: name, uses: []string{name + "_blocks", name + "_scales"}, codes: q, tensors: []*lazy.Tensor{
-		lazy.Stored(dtype.Uint8, []int64{e, n, k}, grid),
-		lazy.Stored(dtype.Float32, scales.Shape, &encoded{x: of, typ: dtype.Float32, name: name}),
-	}}, nil
+	q.codes = lazy.Stored(dtype.Uint8, []int64{e, n, k}, grid)
+	q.scales = lazy.Stored(dtype.Float32, scales.Shape, &encoded{x: of, typ: dtype.Float32, name: name})
+	return &stack{name: name, uses: []string{name + "_blocks", name + "_scales"}, codes: q, tensors: []*lazy.Tensor{q.codes, q.scales}}, nil
 }

@@ -1,5 +1,5 @@
 """Exports models of models.py: export.py TOOL OUT NAME…, where TOOL is optimum, builder or torch. Prints a line for each.
-OUT/source has the checkpoints, OUT/other those of other weights, OUT/TOOL the exports."""
+OUT/source has the checkpoints, OUT/other those of other weights, OUT/TOOL the exports. Fails if one fails that outcome.py does not list."""
 import os
 import pathlib
 import shutil
@@ -10,6 +10,7 @@ import warnings
 import torch
 
 import models
+from outcome import end, tell
 
 warnings.simplefilter("ignore")
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -101,8 +102,9 @@ def main():
             print("exported", tool, name, flush=True)
         except Exception as e:
             shutil.rmtree(target, ignore_errors=True)
-            print("failed", tool, name, f"{type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}", flush=True)
+            tell(f"failed {tool} {name} {type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}", wrong=True)
             traceback.print_exc(limit=-6)
+    end()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,84 @@
+package checkpoint_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"onnxquant/internal/testing/modeltest"
+	"onnxquant/onnxq"
+	"onnxquant/onnxq/checkpoint"
+)
+
+// mixture is a model with a MoE of three experts of 4 inputs and 2 inner channels, and its biases. fusion is its swiglu_fusion.
+func mixture(t *testing.T, fusion int64) *onnxq.Model {
+	moe := modeltest.Node("MoE", "y", "x r w1 b1 w2 b2", modeltest.IntAttr("swiglu_fusion", fusion), modeltest.StringAttr("activation_type", "swiglu"), modeltest.IntAttr("k", 2))
+	moe.Domain, moe.Name = new("com.microsoft"), new("/model/layers.1/moe/MoE")
+	return modeltest.Open(t, modeltest.Write(t, modeltest.Model(modeltest.Tensors{
+		modeltest.Floats("w1", 3, 4, 4), modeltest.Floats("b1", 3, 4), modeltest.Floats("w2", 3, 4, 2), modeltest.Floats("b2", 3, 4),
+	}, modeltest.Nodes{modeltest.Node("Identity", "r", "x"), moe})))
+}
+
+// each has matrices and biases of three experts, under names for gates, values and the last product.
+func each(module string, names ...string) (list []stored) {
+	at := float32(0)
+	for e := range 3 {
+		for i, name := range names {
+			n, k := int64(2), int64(4)
+			if i == 2 {
+				n, k = k, n
+			}
+			x := make([]float32, 8)
+			for j := range x {
+				x[j], at = at, at+1
+			}
+			list = append(list, floats(fmt.Sprintf("%s.%d.%s.weight", module, e, name), x, n, k),
+				floats(fmt.Sprintf("%s.%d.%s.bias", module, e, name), x[:n], n))
+		}
+	}
+	return list
+}
+
+// Experts of a checkpoint get into the stacks of a MoE, in the order that it has gates and values in.
+func TestExperts(t *testing.T) {
+	for _, c := range []struct {
+		fusion int64
+		list   []stored
+		rows   []float32 // first element of each row of the first expert
+	}{
+		{2, each("model.layers.1.mlp.experts", "gate_proj", "up_proj", "down_proj"), []float32{0, 4, 8, 12}},
+		{1, each("model.layers.1.block_sparse_moe.experts", "w1", "w3", "w2"), []float32{0, 8, 4, 12}},
+	} {
+		m := mixture(t, c.fusion)
+		w, err := checkpoint.Read(m, checkpointOf(t, `{}`, c.list...), nil)
+		if err != nil || len(w.Tensors) != 4 || len(w.Unused) > 0 {
+			t.Fatalf("%+v, %v", w, err)
+		}
+		fc1, fc2, biases := content(t, m, "w1"), content(t, m, "w2"), content(t, m, "b1")
+		if got := []float32{fc1[0], fc1[4], fc1[8], fc1[12]}; !slices.Equal(got, c.rows) {
+			t.Errorf("rows begin with %v, want %v", got, c.rows)
+		}
+		if fc2[0] != 16 || fc2[8] != 40 {
+			t.Errorf("fc2 begins with %v, the second expert with %v", fc2[0], fc2[8])
+		}
+		first := c.list[0]
+		if !strings.Contains(first.name, "w1") && !slices.Equal(biases[:4], []float32{0, 1, 8, 9}) || strings.Contains(first.name, "w1") && !slices.Equal(biases[:4], []float32{0, 8, 1, 9}) {
+			t.Errorf("biases are %v", biases[:4])
+		}
+	}
+}
+
+// Experts that do not fit are errors.
+func TestOtherExperts(t *testing.T) {
+	list := each("model.layers.1.mlp.experts", "gate_proj", "up_proj", "down_proj")
+	wide := floats(list[0].name, make([]float32, 12), 3, 4)
+	for want, list := range map[string][]stored{
+		"has 2 experts with gate_proj, the model 3": list[:12],
+		"differ in shape":                           append([]stored{wide}, list[1:]...),
+	} {
+		if _, err := checkpoint.Read(mixture(t, 1), checkpointOf(t, `{}`, list...), nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+}
