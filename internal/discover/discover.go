@@ -232,6 +232,7 @@ func (s *settling) settle(d *Decision) error {
 		d.Reason, d.Choice = FormatFloat, &c
 		return nil
 	}
+	c = d.alongSums(c, s.x, opts)
 	d.Selected = true
 	if d.Reason = d.obstacle(s.trained, except.KeepFloat); d.Reason == "" {
 		if c, d.Reason = d.fit(c, s.x, opts); d.Reason != "" {

@@ -55,6 +55,10 @@ func (d *Decision) layersOf(c Choice, x, observed *graph.Graph) (all []Layer, wh
 			one, why = d.recurrence(x, l)
 		case "MoE":
 			one, why = d.mixture(x, l)
+		case "Gather", "GatherND":
+			if one, why = d.chosen(c, x, l); one.Node == nil && why == "" {
+				continue
+			}
 		default:
 			continue
 		}
@@ -66,7 +70,10 @@ func (d *Decision) layersOf(c Choice, x, observed *graph.Graph) (all []Layer, wh
 		case one.Input == nil || one.Input.Tensor != nil:
 			return nil, "its product has no input"
 		}
-		if one.Node = l.Node; !seen(one.Beside) {
+		if one.Node == nil {
+			one.Node = l.Node
+		}
+		if !seen(one.Beside) {
 			one.Beside = nil
 		}
 		if all = append(all, one); one.Operation.Parts() != all[0].Operation.Parts() {

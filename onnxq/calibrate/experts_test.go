@@ -300,3 +300,62 @@ func TestStack(t *testing.T) {
 		t.Error("other bytes with little memory")
 	}
 }
+
+// Experts that a Gather takes out of a stack are calibrated by the rows that the router gives them, whichever factor they are.
+func TestGatheredExperts(t *testing.T) {
+	const top = 2
+	bias := random("gb", 0, 1, testExperts)
+	bestOf := modeltest.Node("TopK", "v", "r two")
+	bestOf.Output = []string{"v", "at"}
+	dtype.Float32.Encode(bias.RawData, []float32{0, 0, 0, -100})
+	for _, c := range []struct {
+		gather string
+		w      []int64
+		x      []int64 // the shape of the input beside the chosen matrices
+		turns  bool    // a Transpose turns them
+		first  bool    // they are the first factor
+		axis   int
+	}{
+		{"Gather", []int64{testExperts, testInner, testHidden}, []int64{-1, 1, testHidden, 1}, false, true, 2},
+		{"GatherND", []int64{testExperts, testHidden, testInner}, []int64{-1, 1, 1, testHidden}, false, false, 1},
+		{"Gather", []int64{testExperts, testInner, testHidden}, []int64{-1, 1, 1, testHidden}, true, false, 2},
+	} {
+		indices, axes := "at", modeltest.Integers("axes", -1)
+		nodes := modeltest.Nodes{
+			modeltest.Node("MatMul", "p", "x gate"), modeltest.Node("Add", "r", "p gb"), bestOf,
+			modeltest.Node("Reshape", "q", "x s"),
+		}
+		if c.gather == "GatherND" {
+			indices = "apart"
+			nodes = append(nodes, modeltest.Node("Unsqueeze", "apart", "at axes"))
+		}
+		nodes = append(nodes, modeltest.Node(c.gather, "chosen", "w "+indices))
+		if c.turns {
+			nodes = append(nodes, modeltest.Node("Transpose", "turned", "chosen", modeltest.IntsAttr("perm", 0, 1, 3, 2)))
+		}
+		factors := map[[2]bool]string{{false, true}: "chosen q", {false, false}: "q chosen", {true, false}: "q turned"}[[2]bool{c.turns, c.first}]
+		nodes = append(nodes, modeltest.Node("MatMul", "y", factors))
+		model := modeltest.Model(modeltest.Tensors{
+			random("w", .2, c.w...), random("gate", .1, testHidden, testExperts), bias, modeltest.Integers("s", c.x...), modeltest.Integers("two", top), axes,
+		}, nodes)
+		model.Proto.Graph.Input = model.Proto.Graph.Input[:1]
+		folder := t.TempDir()
+		in, samples := filepath.Join(folder, "in.onnx"), filepath.Join(folder, "x.npy")
+		if err := errors.Join(model.Write(in), modeltest.WriteSamples(samples, 160, testHidden)); err != nil {
+			t.Fatal(err)
+		}
+		r, err := onnxq.Convert(t.Context(), in, filepath.Join(folder, "out.onnx"), onnxq.Options{
+			Block: 32, MinElements: 1, Ops: []string{c.gather}, Algorithm: spec.GPTQ, Calibration: opened(t, in, samples),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := r.Calibration
+		if done == nil || done.Layers != 1 || done.Error >= .8*done.MSE || len(done.Experts) != 1 || !slices.Equal(done.Experts[0].Few, []int{testExperts - 1}) {
+			t.Fatalf("%s: %+v, %+v", factors, done, r.Tensors)
+		}
+		if r.Tensors[0].Axis != c.axis {
+			t.Errorf("%s: axis %d, want %d", factors, r.Tensors[0].Axis, c.axis)
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"time"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/run/execute"
 	"onnxquant/onnxq"
 )
@@ -50,8 +51,13 @@ func valueOf(t *execute.Tensor) (v onnxq.Value) {
 	if t == nil {
 		return v
 	}
-	if v.Dims = t.Dims; t.IsFloat() {
+	switch v.Dims = t.Dims; {
+	case t.IsFloat():
 		v.Data = t.TakeFloat32s()
+	case t.DType == dtype.Int64 || t.DType == dtype.Int32: // indices of experts
+		for _, i := range t.Int64s() {
+			v.Data = append(v.Data, float32(i))
+		}
 	}
 	return v
 }

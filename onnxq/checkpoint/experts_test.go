@@ -75,7 +75,7 @@ func TestOtherExperts(t *testing.T) {
 	wide := floats(list[0].name, make([]float32, 12), 3, 4)
 	for want, list := range map[string][]stored{
 		"has 2 experts with gate_proj, the model 3": list[:12],
-		"differ in shape":                           append([]stored{wide}, list[1:]...),
+		"differ in shape": append([]stored{wide}, list[1:]...),
 	} {
 		if _, err := checkpoint.Read(mixture(t, 1), checkpointOf(t, `{}`, list...), nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)

@@ -184,7 +184,7 @@ func (c *checkpoint) stacked(v *graph.Value, name string, list []piece) (*stack,
 		}
 	}
 	parts := make([][]*lazy.Tensor, 1)
-	if together(list) != nil && list[0].codes.why == "" {
+	if q := together(list); q != nil && q.why == "" && q.mins == nil {
 		first := *list[0].codes
 		s.codes, s.turned, parts = &first, first.down, make([][]*lazy.Tensor, 2)
 		for _, p := range list {
@@ -206,8 +206,11 @@ func (c *checkpoint) stacked(v *graph.Value, name string, list []piece) (*stack,
 			parts[0] = append(parts[0], t)
 			if p.codes != nil {
 				s.decoded = p.codes.from + " with experts of several formats"
-				if p.codes.why != "" {
+				switch {
+				case p.codes.why != "":
 					s.decoded = p.codes.from + " with " + p.codes.why
+				case p.codes.mins != nil:
+					s.decoded = p.codes.from + " with biases of experts"
 				}
 			}
 		}
