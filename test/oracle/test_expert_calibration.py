@@ -136,6 +136,35 @@ def test_data_help_stacks(tmp_path):
     assert errors["gptq"] < .7 * errors["rtn"] and errors["best"] < 1.02 * errors["gptq"], errors
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("first", [True, False], ids=["matrix_first", "row_first"])
+def test_data_help_gathered(first, tmp_path):
+    """Experts that a Gather takes out of a stack, as torch exports them."""
+    source, data, held = tmp_path / "in.onnx", tmp_path / "x.npy", correlated(512, 2)
+    rng = np.random.default_rng(0)
+    w = (rng.normal(size=(EXPERTS, INNER, HIDDEN)) / HIDDEN ** .5).astype(np.float32)
+    stored = {"w": w if first else w.transpose(0, 2, 1).copy(), "gate": (rng.normal(size=(HIDDEN, EXPERTS)) / HIDDEN ** .5).astype(np.float32),
+              "k": np.array([K]), "shape": np.array([0, 1, -1, 1] if first else [0, 1, 1, -1])}
+    info = helper.make_tensor_value_info
+    nodes = [helper.make_node("MatMul", ["x", "gate"], ["r"]), helper.make_node("TopK", ["r", "k"], ["v", "i"]), helper.make_node("Gather", ["w", "i"], ["c"]),
+             helper.make_node("Reshape", ["x", "shape"], ["q"]), helper.make_node("MatMul", ["c", "q"] if first else ["q", "c"], ["y"])]
+    graph = helper.make_graph(nodes, "g", [info("x", TensorProto.FLOAT, ["n", HIDDEN])], [info("y", TensorProto.FLOAT, None)],
+                              [numpy_helper.from_array(a, name) for name, a in stored.items()])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), source)
+    np.save(data, correlated(1024, 1))
+    errors = {}
+    for algorithm in ("rtn", "mse", "gptq", "best"):
+        out = tmp_path / f"{algorithm}.onnx"
+        by_data = ["--calib", data, "--samples", "1024"] if algorithm in ("gptq", "best") else []
+        r = onnxquant("--bits", "4", "--block", "32", "--ops", "Gather", "--algorithm", algorithm, *by_data, "--json", source, out, timeout=300)
+        assert r.status == 0, r.stderr
+        errors[algorithm] = relative(run(out, {"x": held}), run(source, {"x": held}))
+        if by_data:
+            assert json.loads(r.stdout)["calibration"]["layers"] == 1, r.stdout
+    print(first, errors)
+    assert errors["gptq"] < .7 * errors["rtn"] and errors["best"] < 1.02 * errors["gptq"], errors
+
+
 def test_rows_of_experts(tmp_path):
     """One short calibration, in the default test run."""
     source, data, out = tmp_path / "in.onnx", tmp_path / "x.npy", tmp_path / "out.onnx"
