@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -112,7 +113,7 @@ func (j *folderJob) checkDataUsed(made int) error {
 // printOutput prints the warnings and the result of an output.
 func (j *folderJob) printOutput(o *folder.Output) {
 	p := o.Carried()
-	for _, w := range p.Warnings {
+	for _, w := range append(slices.Clone(p.Warnings), summary.LeftExperts(p)...) {
 		j.console.Warn(o.Output + ": " + w)
 	}
 	if !j.flags.quiet {

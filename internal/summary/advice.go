@@ -49,19 +49,30 @@ func RaggedHint(p *onnxq.Plan) []string {
 		block, english.Plural(len(ragged), "weight", ""), ragged[0], advice)}
 }
 
-// LeftExperts warns of experts that stay in float because their operators are not selected, while little else is quantized.
+// LeftExperts warns of experts that stay in float because their operators are not selected, while little else is quantized: those of a MoE,
+// and stacks of matrices out of which a Gather takes some.
 func LeftExperts(p *onnxq.Plan) []string {
 	const most = 0.5 // of the bytes of float tensors
 	var left int64
+	ops := []string{"MatMul", "Gemm"}
 	for _, t := range p.Tensors {
-		if names, ok := strings.CutPrefix(t.Reason, onnxq.Unselected); ok && strings.Contains(names, "com.microsoft.MoE") {
-			left += t.Bytes
+		names, ok := strings.CutPrefix(t.Reason, onnxq.Unselected)
+		if !ok {
+			continue
+		}
+		for _, op := range []string{"MoE", "Gather", "GatherND"} {
+			if op == "MoE" && strings.Contains(names, "com.microsoft.MoE") || op == names && len(t.Shape) == 3 {
+				left += t.Bytes
+				if !slices.Contains(ops, op) {
+					ops = append(ops, op)
+				}
+			}
 		}
 	}
 	if left == 0 || p.Coverage >= most {
 		return nil
 	}
-	return []string{fmt.Sprintf("experts stay in float, %s: --ops MatMul,Gemm,MoE selects them, --ops all everything", cli.ByteSize(left))}
+	return []string{fmt.Sprintf("experts stay in float, %s: --ops %s selects them, --ops all everything", cli.ByteSize(left), strings.Join(ops, ","))}
 }
 
 // OpsHint suggests selecting all operators if the unselected ones have many weights.
