@@ -113,8 +113,11 @@ type editor struct {
 	gone        map[string]bool     // values whose declaration is removed
 }
 
-// own returns a node that may be changed.
+// own returns a node that may be changed. Nodes with bodies are copies already, whose tensors are known by their address.
 func (e *editor) own(i int) *onnxpb.NodeProto {
+	if slices.ContainsFunc(e.g.Node[i].Attribute, func(a *onnxpb.AttributeProto) bool { return len(graph.Subgraphs(a)) > 0 }) {
+		return e.g.Node[i]
+	}
 	e.g.Node[i] = proto.CloneOf(e.g.Node[i])
 	return e.g.Node[i]
 }
@@ -246,6 +249,9 @@ func (e *editor) around(c Cache, scales []float32) {
 		value = e.before("Cast", in, []string{value}, castTo(c.was)...)
 	}
 	e.rename(in, value)
+	if c.merged {
+		renameInside(e.g.Node[c.node], in, value)
+	}
 }
 
 // returnedType is the type of an output of the model.

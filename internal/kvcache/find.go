@@ -33,6 +33,7 @@ type Cache struct {
 	before     []int // Casts and Identities between Input and the operator, in the main graph
 	behind     []int // the same up to Output
 	was, inner dtype.DType
+	merged     bool // branches of an If read it
 }
 
 // Names of operators.
@@ -101,7 +102,7 @@ func Find(m *onnxpb.ModelProto) ([]Cache, error) {
 		case why == "":
 			found = append(found, c)
 		case c.Output != "" || s.likely(in):
-			return nil, fmt.Errorf("%w: input %s: %s; it cannot become int8", ErrCache, msg.Quote(in.GetName()), why)
+			return nil, fmt.Errorf("%w: input %s: %s; it cannot become int8%s", ErrCache, msg.Quote(in.GetName()), why, s.advice(in))
 		}
 	}
 	if len(found) == 0 && coded > 0 {
@@ -157,6 +158,14 @@ func (s *scene) likely(in *onnxpb.ValueInfoProto) bool {
 	})
 }
 
+// advice is what to do about a cache of an encoder's keys and values that the model only reads: another model makes it.
+func (s *scene) advice(in *onnxpb.ValueInfoProto) string {
+	if !strings.Contains(in.GetName(), "encoder") && !strings.Contains(in.GetName(), "cross") {
+		return ""
+	}
+	return ": the model that makes this cache would need the same scales; convert a merged decoder, such as decoder_model_merged.onnx of Optimum"
+}
+
 // passes reports whether a node hands a value on unchanged, up to its type.
 func passes(n *onnxpb.NodeProto) bool {
 	return (graph.IsOperator(n, "Cast") || graph.IsOperator(n, "Identity")) && graph.FirstOutput(n) != ""
@@ -172,6 +181,10 @@ func (s *scene) cache(in *onnxpb.ValueInfoProto) (c Cache, why string) {
 	c = Cache{Input: in.GetName(), was: typeOf(in), inner: typeOf(in)}
 	name := c.Input
 	for {
+		if s.inside[name] && name == c.Input {
+			why = s.merged(&c, in)
+			return c, why
+		}
 		if s.inside[name] {
 			return c, "the body of a node reads it"
 		}

@@ -113,7 +113,7 @@ func (s *scene) findQuantizer(c *Codes) {
 	if u, ok := s.onlyReader(c, "Cast"); ok && c.Was != dtype.Float32 {
 		c.decode = append(c.decode, u.node)
 	}
-	if !slices.ContainsFunc(s.readers[s.decoded(c)], s.leadsOn) {
+	if !slices.ContainsFunc(s.readers[s.decoded(c)], s.leadsOn) && !s.inside[s.decoded(c)] {
 		return
 	}
 	for _, u := range s.readers[c.zeros] {
@@ -226,6 +226,11 @@ func (e *editor) floatAround(c Codes) {
 	e.drop(c.decode...)
 	e.drop(c.encode...)
 	e.rename(decoded, c.Input)
+	if e.inside[decoded] {
+		for _, n := range e.g.Node {
+			renameInside(n, decoded, c.Input)
+		}
+	}
 	if i, made := e.makers[source]; made {
 		maker := e.own(i)
 		maker.Output[slices.Index(maker.Output, source)] = c.Output
