@@ -257,6 +257,7 @@ exporters: build build/consumers/ready $(EXPORTED)/optimum/ready $(EXPORTED)/tor
 	cd $(EXPORTED) && torch/bin/python $(SCRIPTS)/export.py torch by-torch llama llama-tied qwen3 phi3 gemma3 mixtral qwen3-moe gpt-oss bert vit convnext
 	cd $(EXPORTED) && optimum/bin/python $(SCRIPTS)/run.py by-optimum/optimum out
 	cd $(EXPORTED) && torch/bin/python $(SCRIPTS)/run.py by-torch/builder out && torch/bin/python $(SCRIPTS)/run.py by-torch/torch out
+	cd $(EXPORTED) && optimum/bin/python $(SCRIPTS)/merged.py by-optimum/optimum out/merged
 	cd $(EXPORTED) && optimum/bin/python $(SCRIPTS)/weights.py optimum by-optimum
 	cd $(EXPORTED) && torch/bin/python $(SCRIPTS)/weights.py builder by-torch && torch/bin/python $(SCRIPTS)/weights.py torch by-torch
 	cd $(EXPORTED) && torch/bin/python $(SCRIPTS)/consume.py genai by-torch/builder out/genai
