@@ -166,20 +166,27 @@ func moduleNames(v *graph.Value) (list []string) {
 		}
 	}
 	for _, u := range v.Uses {
-		kind := ".weight"
-		if op := u.Node.GetOpType(); op == "Add" || u.Input == 2 && (op == "Gemm" || op == "Conv" || op == "LayerNormalization") {
-			kind = ".bias"
-		} else if op == "Expand" { // to each row of an attention
-			kind = ".sinks"
+		kinds := []string{".weight"}
+		switch op := u.Node.GetOpType(); {
+		case op == "Add" || u.Input == 2 && (op == "Gemm" || op == "Conv" || op == "LayerNormalization"):
+			kinds[0] = ".bias"
+		case op == "Expand": // to each row of an attention
+			kinds = append(kinds, ".sinks")
 		}
+		var modules []string
 		path := strings.Trim(u.Node.GetName(), "/")
 		if i := strings.LastIndexByte(path, '/'); i >= 0 {
-			list = append(list, strings.ReplaceAll(path[:i], "/", ".")+kind)
+			modules = append(modules, strings.ReplaceAll(path[:i], "/", "."))
 		}
 		if module := scope(u.Node); module != "" {
-			list = append(list, module+kind)
+			modules = append(modules, module)
 			if _, inner, ok := strings.Cut(module, "."); ok { // without the module that was exported around the model
-				list = append(list, inner+kind)
+				modules = append(modules, inner)
+			}
+		}
+		for _, module := range modules {
+			for _, kind := range kinds {
+				list = append(list, module+kind)
 			}
 		}
 	}

@@ -77,21 +77,21 @@ func (s *stack) inTurns(own, want turns) *stack {
 	if want == asStored || want == own {
 		return s
 	}
-	made, _ := together2(s.half(own, false), s.half(own, true), want == byRow)
+	made, _ := joinedStacks(s.half(own, false), s.half(own, true), want == byRow)
 	return made
 }
 
 // both joins gates and values.
 func both(v *graph.Value, gates, values *stack, rowByRow bool) (*stack, error) {
-	made, ok := together2(gates, values, rowByRow)
+	made, ok := joinedStacks(gates, values, rowByRow)
 	if !ok {
 		return nil, fmt.Errorf("%s and %s differ in shape or format", msg.Quote(gates.name), msg.Quote(values.name))
 	}
 	return made, nil
 }
 
-// together2 joins the rows of two stacks of one format; ok is false if they have two.
-func together2(a, b *stack, rowByRow bool) (*stack, bool) {
+// joinedStacks joins the rows of two stacks of one format; ok is false if they have two.
+func joinedStacks(a, b *stack, rowByRow bool) (*stack, bool) {
 	if a.turned != b.turned || len(a.tensors) != len(b.tensors) || (a.codes == nil) != (b.codes == nil) || a.codes != nil && !a.codes.like(b.codes) {
 		return nil, false
 	}
