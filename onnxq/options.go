@@ -349,6 +349,7 @@ func (o Options) resolve() (r convert.Options, err error) {
 		Threads:     o.Threads,
 		Memory:      cmp.Or(o.Memory, work.DefaultMemory),
 		Together:    work.GroupMemory(o.Memory),
+		Alone:       work.LayerMemory(o.Memory),
 		MinCoverage: o.MinCoverage,
 		NoVerify:    o.NoVerify,
 		Try:         o.Try,

@@ -317,7 +317,7 @@ func (p *Plan) calibration() layerfit.Options {
 	case p.calibratedBy(spec.GPTQ) == 0 && p.calibratedBy(spec.AWQ) > 0:
 		algorithm = spec.AWQ
 	}
-	o := layerfit.Options{Algorithm: algorithm, Threads: p.opts.Threads, Memory: p.opts.Together, Progress: p.opts.Calibrating}
+	o := layerfit.Options{Algorithm: algorithm, Threads: p.opts.Threads, Memory: p.opts.Together, Alone: p.opts.Alone, Progress: p.opts.Calibrating}
 	for _, out := range p.graph.File.Proto.GetGraph().GetOutput() {
 		o.Outputs = append(o.Outputs, out.GetName())
 	}

@@ -57,6 +57,7 @@ type Options struct {
 	Threads     int     // 0: the number of CPUs
 	Memory      int64   // budget for buffers, in bytes
 	Together    int64   // budget for layers that are calibrated together, in bytes
+	Alone       int64   // what one layer may take, in bytes
 	MinCoverage float64 // least share of the bytes of float tensors to quantize, 0 to 1
 	NoVerify    bool
 	Try         func(ctx context.Context, path string) error // of the finished output; or nil

@@ -148,6 +148,20 @@ func TestPartsOfEstimate(t *testing.T) {
 	}
 }
 
+// A single large layer has copies of its Hessian where there is memory for one layer.
+func TestCopiesOfHessians(t *testing.T) {
+	const k = 14336
+	for _, c := range []struct {
+		alone          int64
+		copies, packed bool
+	}{{0, false, false}, {4 << 30, true, false}, {10 << 30, true, true}} {
+		of := &calibration{Options: Options{Memory: 2 << 30, Alone: c.alone}}
+		if of.copies(k) != c.copies || of.packs(k) != c.packed {
+			t.Errorf("%d bytes for one layer: a copy %v, packed %v", c.alone, of.copies(k), of.packs(k))
+		}
+	}
+}
+
 // A part of a model takes a part of its memory; what runs in this process has its own.
 func TestMemoryOfProcesses(t *testing.T) {
 	const all = 1 << 30

@@ -93,6 +93,7 @@ type Options struct {
 	Begins    func() // called if it is not there, or of no use
 	Threads   int
 	Memory    int64
+	Alone     int64 // what one layer may take, if it is more than Memory: the codes do not depend on it
 
 	// Write writes the part of the model that computes some values, with the codes found so far
 	// decoded, and returns its path. A file written before under the same name is replaced. found is

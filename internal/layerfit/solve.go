@@ -65,10 +65,10 @@ func newSolver(ctx context.Context, c *calibration, m *moments) (*solver, error)
 }
 
 // copies reports whether there is memory for a Hessian and its factor in two arrays. The codes are the same.
-func (c *calibration) copies(k int64) bool { return 4*k*k <= c.Memory/4 }
+func (c *calibration) copies(k int64) bool { return 4*k*k <= max(c.Memory, c.Alone)/4 }
 
 // packs reports whether there is also memory for a packed copy of the Hessian. The codes are the same.
-func (c *calibration) packs(k int64) bool { return 8*k*k <= c.Memory/4 }
+func (c *calibration) packs(k int64) bool { return 8*k*k <= max(c.Memory, c.Alone)/4 }
 
 // sums are squared errors, and squares, of outputs on the rows that are held out.
 type sums struct {
