@@ -25,10 +25,10 @@ func (s *search) prior() (loss, spread float64) {
 // worthwhile reports whether the expected gain of a candidate is worth its time: to double the time of the search must
 // promise 20 %.
 func (s *search) worthwhile(c *candidate) bool {
-	const least, doubled = 0.004, 0.2
+	const least, doubled, nothing = 0.004, 0.2, 2 // seconds that do not matter
 	enough := least
 	if len(s.trials) > 0 {
-		enough = max(least, doubled*s.cost(c)/s.spent)
+		enough = max(least, doubled*s.cost(c)/max(s.spent, nothing))
 	}
 	return s.promise(c).value >= enough
 }
