@@ -25,12 +25,18 @@ func (s *search) prior() (loss, spread float64) {
 // worthwhile reports whether the expected gain of a candidate is worth its time: to double the time of the search must
 // promise 20 %.
 func (s *search) worthwhile(c *candidate) bool {
-	const least, doubled, nothing = 0.004, 0.2, 2 // seconds that do not matter
+	const least, doubled = 0.004, 0.2
 	enough := least
 	if len(s.trials) > 0 {
-		enough = max(least, doubled*s.cost(c)/max(s.spent, nothing))
+		enough = max(least, doubled*s.cost(c)/s.passed())
 	}
 	return s.promise(c).value >= enough
+}
+
+// passed is the time of the search in seconds or, if that is more, a time that does not matter beside trying by hand.
+func (s *search) passed() float64 {
+	const nothing, conversions = 2, 12
+	return max(s.spent, nothing, conversions*s.unit())
 }
 
 // probe puts a candidate first if nothing is worthwhile by estimates that no trial has tested: of a family without a trial,
@@ -44,7 +50,7 @@ func (s *search) probe() bool {
 	at, most := -1, 0.0
 	for i, c := range s.untried {
 		p, cost := s.promise(c), s.cost(c)
-		if !tested[c.family()] && p.gain >= gain && p.chance >= plausible && cost <= share*s.spent && rate(p, cost) > most {
+		if !tested[c.family()] && p.gain >= gain && p.chance >= plausible && cost <= share*s.passed() && rate(p, cost) > most {
 			at, most = i, rate(p, cost)
 		}
 	}
@@ -75,9 +81,17 @@ func (s *search) cost(c *candidate) float64 {
 		return max(mean(took), 0.05)
 	}
 	if len(s.units) > 0 {
-		return max(c.cost*slices.Min(s.units), 0.05) // a machine may be busy at times
+		return max(c.cost*s.unit(), 0.05)
 	}
 	return c.cost
+}
+
+// unit is the time of a conversion by rounding to nearest. The machine may be busy at times, so the shortest counts.
+func (s *search) unit() float64 {
+	if len(s.units) == 0 {
+		return 0
+	}
+	return slices.Min(s.units)
 }
 
 // promise is what is expected of a candidate.

@@ -15,18 +15,22 @@ func (s *search) best() *Trial {
 	return list[0]
 }
 
-// finalist is the trial that the final samples judge next: the best one, and as the last one that which promises most on them.
+// finalist is the trial that the final samples judge next: the best one; after refusals that which promises most on other
+// samples, and at last the safest.
 func (s *search) finalist() *Trial {
 	list := s.ranked()
 	if len(list) == 0 {
 		return nil
 	}
-	if s.result.Judged < finalists-1 {
+	if s.result.Judged < finalists-2 {
 		return list[0]
 	}
 	promised, worst := map[*Trial]float64{}, max(s.goal.value(list[len(list)-1]), 1e-12)
 	for _, t := range list {
-		promised[t] = s.finally(t.candidate) * (1 - s.goal.value(t)/worst/2) // a miss counts more than a gain
+		promised[t] = s.finally(t.candidate)
+		if s.result.Judged < finalists-1 {
+			promised[t] *= 1 - s.goal.value(t)/worst/2 // a miss counts more than a gain
+		}
 	}
 	return slices.MaxFunc(list, func(a, b *Trial) int { return cmp.Compare(promised[a], promised[b]) })
 }

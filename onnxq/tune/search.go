@@ -279,7 +279,7 @@ func (s *search) plan(ctx context.Context) error {
 }
 
 // finalists is how many trials the final samples judge in turn. The last one is the safest.
-const finalists = 4
+const finalists = 5
 
 // run tries candidates until none promises anything. It returns the one that reaches the goal also on the final samples.
 func (s *search) run(ctx context.Context) (*Trial, error) {
@@ -287,6 +287,11 @@ func (s *search) run(ctx context.Context) (*Trial, error) {
 		err := s.choose(ctx)
 		if err != nil {
 			return nil, err
+		}
+		if s.result.Judged == finalists-1 {
+			if err := s.secure(ctx); err != nil {
+				return nil, err
+			}
 		}
 		best := s.finalist()
 		if best == nil {
@@ -307,6 +312,26 @@ func (s *search) run(ctx context.Context) (*Trial, error) {
 			return s.missed()
 		}
 	}
+}
+
+// secure tries the candidate that most likely reaches the goal on other samples, unless one as safe was tried.
+func (s *search) secure(ctx context.Context) error {
+	most, at := 0.0, -1
+	for _, t := range s.ranked() {
+		most = max(most, s.finally(t.candidate))
+	}
+	const more = 0.02
+	for i, c := range s.untried {
+		if chance := s.finally(c); chance > most+more && (s.goal.Objective != Smallest || c.bytes < s.size) {
+			most, at = chance, i
+		}
+	}
+	if at < 0 || s.over() || ctx.Err() != nil {
+		return nil
+	}
+	c := s.untried[at]
+	s.untried = slices.Delete(s.untried, at, at+1)
+	return s.tryAll(ctx, []*candidate{c})
 }
 
 // missed is the end without a candidate that reaches the goal. With AllowFallback it is the best of the others.

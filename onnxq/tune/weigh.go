@@ -19,7 +19,7 @@ const (
 	weighSamples = 8
 	quick        = 2.0 // seconds for more samples: mixes that few samples choose fit others badly
 	quickSamples = 64
-	least        = 2
+	least        = 2      // or 1, where that takes too long
 	hardly       = 3000.0 // damages of weights, as a share of the limit: hundreds of them do not count
 	patience     = 3      // times as long for the least number of samples: errors of weights alone rank mixes badly
 )
@@ -93,11 +93,8 @@ func (s *search) affordable() (int, error) {
 	}
 	each := max(s.outputs.seconds*float64(weights*len(anchors)), 1e-9)
 	n := max(min(int(seconds/each), weighSamples), min(int(min(seconds, quick)/each), quickSamples))
-	if n < least && least*each <= patience*seconds {
-		n = least
+	if n < least {
+		n = min(int(patience*seconds/each), least)
 	}
-	if n = min(n, s.outputs.samples.Calibration); n < least {
-		return 0, nil
-	}
-	return n, nil
+	return min(n, s.outputs.samples.Calibration), nil
 }
