@@ -553,8 +553,8 @@ func (o Options) checkStyle() error {
 	switch o.Style {
 	case "", spec.DQ:
 	case spec.NBits:
-		if family := o.Format.Traits().Family; o.formatGiven() && !o.Format.Scaled() && family != spec.Lookup && family != spec.Float8 {
-			return fmt.Errorf("style nbits takes integers with one scale per block, nf4, fp4, and fp8 for Gather: not %s", o.Format)
+		if o.formatGiven() && !o.Format.Scaled() && o.Format.Traits().Family != spec.Lookup && !o.Format.FloatCodes() {
+			return fmt.Errorf("style nbits takes integers with one scale per block, nf4 and fp4; for Gather also fp8, nvfp4, mxfp4 and mxfp8: not %s", o.Format)
 		}
 		if o.Block > 0 && !discover.NBitsBlock(int64(o.Block)) {
 			return fmt.Errorf("style nbits takes block sizes that are powers of two, at least 16: not %d", o.Block)

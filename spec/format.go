@@ -117,6 +117,12 @@ func (f Format) Scaled() bool {
 	return f.Traits().Family == Integer
 }
 
+// FloatCodes reports whether codes are floats of 8 or 4 bits. GatherBlockQuantized can read such formats.
+func (f Format) FloatCodes() bool {
+	family := f.Traits().Family
+	return family == Float8 || family == TwoLevel || family == Microscaling
+}
+
 // MadeByQuantizeLinear reports whether ONNX's QuantizeLinear can compute the codes.
 func (f Format) MadeByQuantizeLinear() bool {
 	family := f.Traits().Family

@@ -24,7 +24,7 @@ import (
 // GatherBlockQuantized reads rows of the same codes, scales and zero points, but
 // without padding of the last block: uint8 [N, K·bits/8].
 //
-// Codes of float8 are tensors of that type, for GatherBlockQuantized alone.
+// Codes of float8 and float4 are tensors of that type, for GatherBlockQuantized alone.
 //
 // MatMulBnb4 multiplies by the transpose of a matrix [N, K], too. Its codes are positions in the
 // table NF4 or FP4, uint8 [N·K/2] with the first of two codes in the high bits. Blocks run over
@@ -67,7 +67,7 @@ type Tensor struct {
 // cannot.
 func FindNBits(x *graph.Graph, w Tensor, c Choice) (f NBits, why string) {
 	switch {
-	case !c.Format.Scaled() && c.Format.Traits().Family != spec.Lookup && c.Format.Traits().Family != spec.Float8:
+	case !c.Format.Scaled() && c.Format.Traits().Family != spec.Lookup && !c.Format.FloatCodes():
 		return f, fmt.Sprintf("they do not support %s", c.Format)
 	case w.DType != dtype.Float32 && w.DType != dtype.Float16:
 		return f, fmt.Sprintf("they do not compute in %s", w.DType)
@@ -91,12 +91,14 @@ func FindNBits(x *graph.Graph, w Tensor, c Choice) (f NBits, why string) {
 	if slices.ContainsFunc(w.Reach.Unread, func(l reach.Leaf) bool { return l.Call || l.Held }) {
 		return f, "it goes through a function, a Loop, a Scan or an If"
 	}
-	if c.Format.Traits().Family == spec.Float8 {
+	if c.Format.FloatCodes() {
 		switch {
 		case f.Experts || f.Product:
 			return f, fmt.Sprintf("GatherBlockQuantized alone supports %s: add --ops Gather, or leave out --style", c.Format)
 		case c.Target.Target != spec.Portable && c.Target.Target != spec.ORT:
 			return f, fmt.Sprintf("no kernel of %s is known that reads %s", c.Target.Label, c.Format)
+		case c.Format.Traits().Family != spec.Float8 && w.DType != dtype.Float32:
+			return f, fmt.Sprintf("the scales of %s are decoded to float32", c.Format)
 		}
 	}
 	if f.Experts && c.Mins {

@@ -9,6 +9,7 @@ import (
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/shapes"
+	"onnxquant/spec"
 )
 
 // building adds the tensors and nodes of one weight to a Builder.
@@ -90,7 +91,7 @@ func (b *building) scale() (name string, typ dtype.DType) {
 	switch t := w.scaleType(); {
 	case t == dtype.Float8E4M3FN: // the scales have a scale
 		b.tensors.TensorScale = b.Tensor(w.Name+"_scale_2", dtype.Float32, nil)
-		if w.tabled() { // constant folding of Mul works in all runtimes, of DequantizeLinear only in some
+		if w.tabled() || w.Choice.Style == spec.NBits { // constant folding of Mul works in all runtimes, of DequantizeLinear only in some
 			plain := b.Value(stored, "Cast", []string{stored}, IntAttr("to", int64(dtype.Float32)))
 			return b.Value(stored, "Mul", []string{plain, b.tensors.TensorScale.GetName()}), dtype.Float32
 		}
@@ -99,7 +100,7 @@ func (b *building) scale() (name string, typ dtype.DType) {
 		b.tensors.TensorScale = b.Tensor(w.Name+"_scale_2", dtype.Float32, nil)
 		plain := b.Value(stored, "Cast", []string{stored}, IntAttr("to", int64(dtype.Float32)))
 		return b.Value(stored, "Mul", []string{plain, b.tensors.TensorScale.GetName()}), dtype.Float32
-	case !w.Choice.Target.Has(t), w.Choice.ScaleType.Smaller(): // ONNX Runtime fails with output_dtype instead of a Cast
+	case !w.Choice.Target.Has(t), w.Choice.ScaleType.Smaller(), t == dtype.Float8E8M0 && w.Choice.Style == spec.NBits: // ONNX Runtime fails with output_dtype instead of a Cast
 		return b.Value(stored, "Cast", []string{stored}, IntAttr("to", int64(dtype.Float32))), dtype.Float32
 	default:
 		return stored, t

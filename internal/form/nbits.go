@@ -23,8 +23,8 @@ func (w *Weight) buildNBits(b *Builder) (t Tensors, scale string) {
 		blocks = blocks[:len(blocks)-1]
 	}
 	typ, suffix := dtype.Uint8, w.Choice.Format.Traits().Suffix
-	if w.Choice.Format.Traits().Family == spec.Float8 {
-		typ = w.codeType()
+	if w.Choice.Format.FloatCodes() {
+		typ, codes = w.codeType(), w.Shape
 	} else {
 		suffix = Suffix(w.codeType())
 	}

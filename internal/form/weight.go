@@ -202,7 +202,9 @@ func (w *Weight) family() family { return families[w.Choice.Format.Traits().Fami
 
 // tabled reports whether codes are looked up in a table of values, because ONNX or the target lacks
 // their type.
-func (w *Weight) tabled() bool { return w.Choice.Target.Tables(w.Choice.Format) }
+func (w *Weight) tabled() bool {
+	return w.Choice.Target.Tables(w.Choice.Format) && (w.Choice.Style != spec.NBits || !w.Choice.Format.FloatCodes())
+}
 
 // multiplied reports whether a Mul applies the scales.
 func (w *Weight) multiplied() bool { return w.tabled() || w.Choice.Folded }
@@ -218,6 +220,9 @@ func (w *Weight) Opset() int64 {
 	case spec.NBits:
 		if w.Choice.Mins {
 			return 13 // ReduceSum
+		}
+		if t := w.scaleType(); t != w.plainType() && w.Choice.Format.FloatCodes() { // a Cast of the scales
+			return max(t.Opset(), w.codeType().Opset())
 		}
 		if w.Choice.ScaleType.Smaller() {
 			return 7 // Mul
