@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/discover"
 	"onnxquant/internal/form"
 	"onnxquant/internal/graph"
@@ -76,7 +77,7 @@ func (r *rebuild) settleExperts(weights []*recognize.Weight) {
 // nbitsObstacle returns why a weight, whatever reads it, cannot have the style nbits, or "".
 func nbitsObstacle(w *recognize.Weight) string {
 	d := w.Constant.Decoder
-	_, ok := form.IntegerFormats[d.CodeType]
+	_, ok := codeFormats(d.CodeType)
 	switch {
 	case w.Value.Body != nil:
 		return "it is in a function"
@@ -109,10 +110,10 @@ func (r *rebuild) chooseNBits(w *recognize.Weight, read reach.Reach) (c discover
 	if len(read.Leaves) == 0 || read.Output {
 		return c, "no operator reads it, or the graph returns it"
 	}
-	format := form.IntegerFormats[d.CodeType]
+	format, _ := codeFormats(d.CodeType)
 	c = discover.Choice{
 		Format: format, Target: target.Of(spec.Portable), Block: int(d.Block), Style: spec.NBits,
-		AccuracyLevel: r.opts.AccuracyLevel, NoFoldBias: r.opts.NoFoldBias, ZeroPoint: !format.Signed(), ScaleType: smallScales(d),
+		AccuracyLevel: r.opts.AccuracyLevel, NoFoldBias: r.opts.NoFoldBias, ZeroPoint: !format.Signed() && !format.FloatCodes(), ScaleType: smallScales(d),
 	}
 	experts := discover.IsMoE(read.Leaves[0].Node) // QMoE computes rightly at each level
 	if c.AccuracyLevel == spec.AccuracyDefault && !experts && (discover.SharesHalf(typ, read) || discover.ScalesMayVanish(r.copy.Original, discover.Tensor{Value: w.Value, DType: typ, Shape: shape, Reach: read}, c)) {
@@ -134,13 +135,26 @@ func (r *rebuild) chooseNBits(w *recognize.Weight, read reach.Reach) (c discover
 	default:
 		c.Block = spec.PerChannel
 	}
-	if d.Z != nil {
+	if format.FloatCodes() && d.Zero != nil {
+		return c, "GatherBlockQuantized takes no zero points beside float8"
+	}
+	if d.Z != nil && !format.FloatCodes() {
 		c.Format = unsignedFormats[w.Bits]
 	}
 	c.Operand = o
 	c.NBits, why = discover.FindNBits(r.copy.Original, discover.Tensor{Value: w.Value, DType: typ, Shape: shape, Reach: read}, c)
 	return c, why
 }
+
+// codeFormats returns the format with codes of a type and one scale for each block.
+func codeFormats(t dtype.DType) (f spec.Format, ok bool) {
+	if f, ok = float8Formats[t]; !ok {
+		f, ok = form.IntegerFormats[t]
+	}
+	return f, ok
+}
+
+var float8Formats = map[dtype.DType]spec.Format{dtype.Float8E4M3FN: spec.FP8E4M3, dtype.Float8E5M2: spec.FP8E5M2}
 
 var unsignedFormats = map[int]spec.Format{2: spec.Uint2, 4: spec.Uint4, 8: spec.Uint8}
 

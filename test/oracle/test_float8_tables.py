@@ -58,6 +58,41 @@ def test_products_have_no_float8(target, product, why, tmp_path):
     assert [n.op_type for n in onnx.load(out).graph.node] == ["DequantizeLinear", "Gather"] + product * ["Transpose", "MatMul"]
 
 
+@pytest.mark.parametrize("form, codes, scales", [
+    ("nvfp4", TensorProto.FLOAT4E2M1, ["Cast", "Mul"]), ("mxfp4", TensorProto.FLOAT4E2M1, ["Cast"]), ("mxfp8", TensorProto.FLOAT8E4M3FN, ["Cast"])])
+@pytest.mark.parametrize("opset, ir", [(21, 10), (11, 6)])
+def test_float4_table(form, codes, scales, opset, ir, tmp_path):
+    """ONNX Runtime decodes tables of float4, which its DequantizeLinear does not take, as dequantize does."""
+    source, out, dq, back = (tmp_path / f"{name}.onnx" for name in ("in", "out", "dq", "back"))
+    table(source, 128, np.float32, opset, ir)
+    r = onnxquant("--format", form, "--ops", "Gather", "--min-elements", "1", "--style", "nbits", source, out)
+    assert r.status == 0, r.stderr
+    model = onnx.load(out)
+    onnx.checker.check_model(model)
+    assert [n.op_type for n in model.graph.node] == [*scales, "GatherBlockQuantized"], r.stderr
+    assert model.graph.initializer[0].data_type == codes and list(model.graph.initializer[0].dims) == [64, 128]
+    for command in (["dequantize", out, dq], ["restyle", "--style", "dq", out, back], ["dequantize", back, dq]):
+        r = onnxquant(*command)
+        assert r.status == 0, r.stderr
+        if command[0] == "dequantize":
+            assert np.array_equal(run(dq, {"i": ROWS}), run(out, {"i": ROWS})), command
+    assert onnxquant("verify", source, out).status == 0
+
+
+@pytest.mark.parametrize("form", ["fp8-e4m3", "fp8-e5m2"])
+@pytest.mark.parametrize("block", [32, -1])
+def test_float8_restyled(form, block, tmp_path):
+    """A DequantizeLinear of a float8 table becomes a GatherBlockQuantized, with the same values."""
+    source, out, nbits = (tmp_path / f"{name}.onnx" for name in ("in", "out", "nbits"))
+    table(source, 128, np.float32, 21, 10)
+    r = onnxquant("--format", form, "--block", block, "--ops", "Gather", "--min-elements", "1", "--style", "dq", source, out)
+    assert r.status == 0, r.stderr
+    r = onnxquant("restyle", "--style", "nbits", out, nbits)
+    assert r.status == 0, r.stderr
+    assert [n.op_type for n in onnx.load(nbits).graph.node] == ["GatherBlockQuantized"], r.stderr
+    assert np.array_equal(run(out, {"i": ROWS}), run(nbits, {"i": ROWS}))
+
+
 def test_float4_table_of_others(tmp_path):
     """Codes of float4e2m1, two a byte."""
     path, out = tmp_path / "in.onnx", tmp_path / "out.onnx"
