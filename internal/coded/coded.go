@@ -28,7 +28,15 @@ type Content struct {
 	// Mins has a float32 for each block, which is subtracted from the decoded elements; nil: nothing is.
 	Mins io.ReaderAt
 
+	Turned *Content // the transpose, if the codes lie so in the file: it is read faster; or nil
+
 	TensorScale float32 // multiplies the scales, in formats of two levels
+}
+
+// Transposed is the content of a matrix whose transpose is stored, which is read faster.
+type Transposed struct {
+	io.ReaderAt
+	From io.ReaderAt // the transpose
 }
 
 // Of returns the codes of a content, or nil if it has none. Rounding to another type of floats keeps them.

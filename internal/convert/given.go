@@ -7,7 +7,10 @@ import (
 
 	"github.com/dustin/go-humanize/english"
 
+	"onnxquant/internal/coded"
+	"onnxquant/internal/modelfile"
 	"onnxquant/internal/msg"
+	"onnxquant/internal/packing"
 	"onnxquant/internal/quantize"
 	"onnxquant/internal/rewrite"
 	"onnxquant/internal/shapes"
@@ -25,7 +28,11 @@ func given(w rewrite.Weight, as *quantize.Weight) {
 	if !plain || !scales || !rows && !columns || c.Format != g.Format || c.ZeroPoint != g.ZeroPoint || as.Block != g.Block || c.Mins != (g.Mins != nil) {
 		return
 	}
-	as.Found = &quantize.Found{Codes: fixed{g.Codes}, Scales: fixed{g.Scales}, Zeros: fixed{g.Zeros}, Mins: g.Mins}
+	if columns && g.Turned != nil && c.Style == spec.NBits && c.NBits.Product {
+		g = g.Turned
+		inRows(as)
+	}
+	as.Found = &quantize.Found{Codes: fixed{g.Codes}, Scales: fixed{g.Scales}, Zeros: fixed{g.Zeros}, Mins: g.Mins, Exact: true}
 	as.TensorScale = g.TensorScale
 }
 
@@ -33,6 +40,24 @@ func given(w rewrite.Weight, as *quantize.Weight) {
 func sameBlocks(w rewrite.Weight) bool {
 	g, c := w.Given, w.Choice
 	return g.Format == spec.MXFP4 && c.Format == g.Format && int64(c.Block) == g.Block && c.Operand.Axis == g.Axis
+}
+
+// inRows lets a matrix [K,N] that is stored as [N,K] be read as that.
+func inRows(as *quantize.Weight) {
+	as.Outer, as.Inner = as.Inner, 1
+	for _, at := range []*packing.Placement{&as.CodesAt, &as.ScalesAt, &as.ZerosAt} {
+		at.Outer, at.Inner, at.Transposed = at.Inner, 1, false
+	}
+}
+
+// asStored lets a matrix whose transpose is stored be read as that, if the output has the transpose, too.
+func asStored(w rewrite.Weight, as *quantize.Weight, src *modelfile.Payload) {
+	t, ok := src.Reader().(*coded.Transposed)
+	plain := as.Rounded == nil && as.Encoding == nil && (as.Algorithm == spec.RTN || as.Algorithm == spec.MSE)
+	if ok && plain && w.Choice.Style == spec.NBits && w.Choice.NBits.Product && as.Outer == 1 && len(w.Shape) == 2 && as.Inner == w.Shape[1] {
+		inRows(as)
+		as.Source = modelfile.Computed(t.From, as.SourceBytes())
+	}
 }
 
 // fixed is a part of a Found that is not written.

@@ -188,6 +188,8 @@ func (l planner) draft(except discover.Exceptions) (*Plan, error) {
 			weight.Found = l.found.codes.of(w, weight)
 		} else if w.Given != nil {
 			given(w, weight)
+		} else {
+			asStored(w, weight, src)
 		}
 		if found := l.opts.Codes.of(w.Decision); found != nil {
 			weight.Found = found

@@ -73,9 +73,7 @@ func (t *transposition) ReadAt(dst []byte, off int64) (n int, err error) {
 			took = int(min(t.unit-within, int64(len(dst)-n)))
 			err = buffer.ReadFull(t.r, dst[n:n+took], t.at(i)+within)
 		} else {
-			var row []byte
-			row, err = t.row(i)
-			took = copy(dst[n:], row[min(within, int64(len(row))):])
+			took, err = t.row(dst[n:], i, within)
 		}
 		n, off = n+took, off+int64(took)
 	}
@@ -121,27 +119,28 @@ func (t *transposition) grid() grid {
 	return g
 }
 
-// row returns unit i and the units behind it in the same row of its tile.
-func (t *transposition) row(i int64) ([]byte, error) {
+// row copies unit i, from some byte on, and the units behind it in the same row of its tile. It returns how many bytes it copied.
+func (t *transposition) row(dst []byte, i, within int64) (int, error) {
 	g := t.grid()
 	outer, j, r := i/g.inner/g.along, i/g.inner%g.along, i%g.inner
 	at := tilePlace{outer, j - j%g.height, r - r%g.width}
 	g.width, g.height = min(g.width, g.inner-at.r), min(g.height, g.along-at.j)
-	all, err := kept.get(tileKey{weak.Make(t), at}, g.width*g.height*t.unit, func() ([]byte, error) { return t.tile(g, at) })
+	all, release, err := kept.get(tileKey{weak.Make(t), at}, g.width*g.height*t.unit, func(into []byte) error { return t.tile(into, g, at) })
+	defer release()
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
 	row := (j - at.j) * g.width
-	return all[(row+r-at.r)*t.unit : (row+g.width)*t.unit], nil
+	return copy(dst, all[(row+r-at.r)*t.unit+within:(row+g.width)*t.unit]), nil
 }
 
-// tile reads a tile, of the size that g has. Some stretches are read first, and then turned while they are
+// tile reads a tile, of the size that g has, into made. Some stretches are read first, and then turned while they are
 // in the caches.
-func (t *transposition) tile(g grid, at tilePlace) ([]byte, error) {
+func (t *transposition) tile(made []byte, g grid, at tilePlace) error {
 	lent := gathers.Get().(*[]byte)
 	defer gathers.Put(lent)
 	var starts [1 << 10]int64 // starts of stretches in the bytes read
-	made, stretch := make([]byte, g.height*g.width*t.unit), g.height*t.unit
+	stretch := g.height * t.unit
 	batch := min(int64(len(starts)), max(gathered/stretch, 1))
 	first := (at.outer*g.along+at.j)*g.inner + at.r
 	for r := int64(0); r < g.width; {
@@ -156,13 +155,13 @@ func (t *transposition) tile(g grid, at tilePlace) ([]byte, error) {
 		}
 		all := buffer.Grow(lent, max(high-low, most*stretch))
 		if err := buffer.ReadFull(t.r, all[:high-low], low); err != nil {
-			return nil, err
+			return err
 		}
 		if n == 1 {
 			for ; n < most; n++ {
 				starts[n] = n * stretch
 				if err := buffer.ReadFull(t.r, all[starts[n]:starts[n]+stretch], t.at(first+r+n)); err != nil {
-					return nil, err
+					return err
 				}
 			}
 		}
@@ -171,7 +170,7 @@ func (t *transposition) tile(g grid, at tilePlace) ([]byte, error) {
 		}
 		r += n
 	}
-	return made, nil
+	return nil
 }
 
 // gatherUnits copies the units at the given places of from, one after another.

@@ -11,6 +11,7 @@ import (
 	"onnxquant/internal/buffer"
 	"onnxquant/internal/kernels"
 	"onnxquant/internal/packing"
+	"onnxquant/internal/work"
 )
 
 // findScales reads a tile and computes the scales of its blocks. It reports whether all elements
@@ -65,10 +66,16 @@ func (t Tile) narrowScales(ctx context.Context, b *Buffers, c Codec, chunks []ch
 // a single chunk and that b.x already holds it.
 func (t Tile) eachChunk(ctx context.Context, b *Buffers, chunks []chunk, only bool, do func(chunk) error) error {
 	for _, part := range chunks {
-		if !only {
-			if err := b.load(ctx, t, part); err != nil {
-				return err
-			}
+		var err error
+		switch {
+		case t.exact():
+			err = work.Stopped(ctx)
+			buffer.Grow(&b.x, part.rows*part.n)
+		case !only:
+			err = b.load(ctx, t, part)
+		}
+		if err != nil {
+			return err
 		}
 		if err := do(part); err != nil {
 			return err
@@ -84,6 +91,10 @@ func (t Tile) encode(ctx context.Context, b *Buffers, c Codec, part chunk, state
 	case t.Found != nil:
 		if err = t.recall(b, part); err == nil {
 			t.decode(b, c, part)
+			if t.exact() {
+				copy(b.x, b.decoded)
+				b.loaded = Reading{}
+			}
 			errors.Add(b.x, b.decoded)
 		}
 	case fitter != nil:
@@ -106,6 +117,9 @@ func (t Tile) encode(ctx context.Context, b *Buffers, c Codec, part chunk, state
 	}
 	return errors, err
 }
+
+// exact reports whether the elements are what codes decode to that were found before.
+func (w *Weight) exact() bool { return w.Found != nil && w.Found.Exact }
 
 // decode sets b.decoded to the decoded b.codes of a chunk.
 func (t Tile) decode(b *Buffers, c Codec, part chunk) {

@@ -1,6 +1,7 @@
 package quantize
 
 import (
+	"errors"
 	"io"
 
 	"onnxquant/formats/dtype"
@@ -19,6 +20,8 @@ type Found struct {
 	// For an Encoding: encoded columns, one after another, and their decoded values, float32 in the
 	// order of the weight.
 	Blocks, Values Stored
+	// Exact: the elements are what the codes decode to, and need not be read.
+	Exact bool
 	// Shift is what a bias adds to the product of each column to correct its mean; nil: nothing.
 	Shift []float32
 }
@@ -28,6 +31,9 @@ type Stored interface {
 	io.ReaderAt
 	io.WriterAt
 }
+
+// errNotFinite stops a weight whose elements are not all finite.
+var errNotFinite = errors.New("not finite")
 
 // recall sets the codes of a chunk, and the scales and zero points of its tile, from t.Found.
 func (t Tile) recall(b *Buffers, part chunk) error {

@@ -8,6 +8,7 @@ import (
 
 	"onnxquant/formats/errstat"
 	"onnxquant/internal/buffer"
+	"onnxquant/internal/kernels"
 	"onnxquant/internal/packing"
 	"onnxquant/quality"
 )
@@ -126,11 +127,15 @@ func (r *Run) quantize(ctx context.Context, b *Buffers, t Tile, weight int, out 
 		return r.quantizeBlocks(ctx, b, t, weight, out)
 	}
 	codec, chunks := r.codecs[weight], t.chunks(r.limit)
-	if finite, err = t.findScales(ctx, b, codec, chunks); !finite || err != nil || r.Spoiled() {
-		return finite, err
-	}
-	if err := t.narrowScales(ctx, b, codec, chunks); err != nil {
-		return true, err
+	if t.exact() {
+		b.makeRoom(t)
+	} else {
+		if finite, err = t.findScales(ctx, b, codec, chunks); !finite || err != nil || r.Spoiled() {
+			return finite, err
+		}
+		if err := t.narrowScales(ctx, b, codec, chunks); err != nil {
+			return true, err
+		}
 	}
 	to := &r.sinks[weight]
 	for _, strip := range t.strips(r.limit) {
@@ -143,6 +148,9 @@ func (r *Run) quantize(ctx context.Context, b *Buffers, t Tile, weight int, out 
 			if err != nil {
 				return err
 			}
+			if finite = !t.exact() || kernels.IsFinite(kernels.AbsMax(0, b.x)); !finite {
+				return errNotFinite
+			}
 			out.Errors.Merge(errors)
 			if len(chunks) > 1 {
 				progress(t.DType.Bytes(c.rows * c.n))
@@ -152,6 +160,9 @@ func (r *Run) quantize(ctx context.Context, b *Buffers, t Tile, weight int, out 
 			}
 			return nil
 		})
+		if err == errNotFinite {
+			return false, nil
+		}
 		if err != nil {
 			return true, err
 		}

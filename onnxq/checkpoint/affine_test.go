@@ -1,6 +1,7 @@
 package checkpoint_test
 
 import (
+	"bytes"
 	"encoding/binary"
 	"path/filepath"
 	"slices"
@@ -123,5 +124,33 @@ func TestAffineInFloat16(t *testing.T) {
 	_, err = p.Convert(t.Context(), filepath.Join(t.TempDir(), "out.onnx"))
 	if err != nil || !slices.ContainsFunc(p.Warnings, func(w string) bool { return strings.Contains(w, "quantized anew") }) {
 		t.Errorf("%v, warnings %q", err, p.Warnings)
+	}
+}
+
+// Weights that lie as [N,K] in the checkpoint and in the output are read so, and have the codes of a model with the same floats.
+func TestTurned(t *testing.T) {
+	m := wide(t, dtype.Float32, 64, 24)
+	if _, err := checkpoint.Read(m, checkpointOf(t, `{}`, floats("model.layers.0.mlp.up_proj.weight", ramp(24*64), 24, 64)), nil); err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	convert := func(m *onnxq.Model, name string, opts onnxq.Options) string {
+		p, err := m.Plan(opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := filepath.Join(folder, name)
+		if _, err := p.Convert(t.Context(), out); err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	direct := modeltest.Read(t, convert(m, "direct.onnx", onnxq.Options{Style: spec.NBits, ZeroPoint: true, Block: 16}))
+	float := modeltest.Open(t, convert(m, "float.onnx", onnxq.Options{Format: spec.Float}))
+	want := modeltest.Read(t, convert(float, "want.onnx", onnxq.Options{Style: spec.NBits, ZeroPoint: true, Block: 16}))
+	for i, tensor := range direct.Graph.Initializer {
+		if other := want.Graph.Initializer[i]; !bytes.Equal(tensor.RawData, other.RawData) || tensor.GetName() != other.GetName() || len(tensor.RawData) == 0 {
+			t.Errorf("%s differs from %s", tensor.GetName(), other.GetName())
+		}
 	}
 }

@@ -247,7 +247,14 @@ func (q *codes) content(name string, typ dtype.DType, down bool) io.ReaderAt {
 		}
 		return lazy.Stored(typ, q.loose.Shape, e).Transposed([]int64{1, 0}).Stored
 	}
-	q = q.laid(down)
+	if q.down != down {
+		turned, _ := q.content(name, typ, q.down).(*coded.Content)
+		c := q.laid(down).content(name, typ, down)
+		if c, ok := c.(*coded.Content); ok {
+			c.Turned = turned
+		}
+		return c
+	}
 	if typ != dtype.Float32 && typ != dtype.Float64 && q.whole == 0 { // the scales of the output have the type of the weight
 		rounded := *q
 		rounded.scales = lazy.Stored(typ, q.scales.Shape, &encoded{x: q.scales, typ: typ, name: name})

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"onnxquant/formats/dtype"
+	"onnxquant/internal/coded"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/kernels"
 	"onnxquant/internal/lazy"
@@ -53,7 +54,7 @@ func (c *checkpoint) give(x *graph.Graph, v *graph.Value, parts []piece) ([]piec
 		return nil, err
 	}
 	if down {
-		whole = whole.Transposed([]int64{1, 0})
+		return parts, x.File.Replace(v.Tensor, &coded.Transposed{ReaderAt: whole.Transposed([]int64{1, 0}).Stored, From: whole.Stored})
 	}
 	return parts, x.File.Replace(v.Tensor, whole.Stored)
 }

@@ -62,6 +62,10 @@ func (p *packed) row(s *scratch, dst []byte, row, col int64) error {
 	if err := buffer.ReadFull(p.r, raw[:end-begin], row*p.pitch+begin); err != nil {
 		return err
 	}
+	if n := int64(len(p.order)); p.bits == 4 && (n == 0 || n == 8) {
+		p.nibbles(dst, raw, col-2*begin)
+		return nil
+	}
 	mask := uint16(1)<<p.bits - 1
 	for i := range dst {
 		at := col + int64(i)
@@ -72,6 +76,31 @@ func (p *packed) row(s *scratch, dst []byte, row, col int64) error {
 		dst[i] = byte((uint16(raw[bit/8]) | uint16(raw[bit/8+1])<<8) >> (bit % 8) & mask)
 	}
 	return nil
+}
+
+// nibbles is row for codes of 4 bits, from code at of raw on.
+func (p *packed) nibbles(dst, raw []byte, at int64) {
+	var shifts [8]uint32
+	for i := range shifts {
+		shifts[i] = uint32(4 * i)
+		if p.order != nil {
+			shifts[i] = uint32(4 * p.order[i])
+		}
+	}
+	code := func(at int64) byte { return raw[(at&^7+int64(shifts[at&7]/4))/2] >> (shifts[at&7] % 8) & 15 }
+	i := 0
+	for ; i < len(dst) && (at+int64(i))%8 != 0; i++ {
+		dst[i] = code(at + int64(i))
+	}
+	for ; i+8 <= len(dst) && (at+int64(i))/2+4 <= int64(len(raw)); i += 8 {
+		word, to := binary.LittleEndian.Uint32(raw[(at+int64(i))/2:]), dst[i:i+8]
+		for j := range to {
+			to[j] = byte(word>>(shifts[j]&31)) & 15
+		}
+	}
+	for ; i < len(dst); i++ {
+		dst[i] = code(at + int64(i))
+	}
 }
 
 // column reads codes of neighbouring columns, each in words of its own.
