@@ -28,7 +28,7 @@ func given(w rewrite.Weight, as *quantize.Weight) {
 	if !plain || !scales || !rows && !columns || c.Format != g.Format || c.ZeroPoint != g.ZeroPoint || as.Block != g.Block || c.Mins != (g.Mins != nil) {
 		return
 	}
-	if columns && g.Turned != nil && c.Style == spec.NBits && c.NBits.Product {
+	if columns && as.Outer == 1 && g.Turned != nil && c.Style == spec.NBits && c.NBits.Product {
 		g = g.Turned
 		inRows(as)
 	}
