@@ -70,6 +70,10 @@ type Options struct {
 	// runs faster with it.
 	Style spec.Style
 
+	// DecodeOnce has Cast and Mul decode weights where ONNX Runtime would decode a DequantizeLinear at every run, also if
+	// Target is portable: it folds them when it loads the model. Such weights take as much memory there as floats.
+	DecodeOnce bool
+
 	// Smallest has Target ORT keep codes in memory, even where it then takes more time than with floats.
 	// Otherwise such weights become floats again when the model is loaded.
 	Smallest bool
@@ -321,6 +325,7 @@ func (o Options) resolve() (r convert.Options, err error) {
 			Block:         o.Block,
 			ZeroPoint:     o.ZeroPoint,
 			Style:         o.Style,
+			DecodeOnce:    o.DecodeOnce,
 			Smallest:      o.Smallest,
 			AccuracyLevel: o.AccuracyLevel,
 			NoFoldBias:    o.NoFoldBias,

@@ -147,6 +147,9 @@ type StaticActivations struct {
 	AllOperators  *OutputLoss `json:"loss_all_operators,omitempty"` // with codes around all operators, if products make floats because of that
 	FloatProducts *OutputLoss `json:"loss_float_products,omitempty"`
 
+	AtRunTime      *OutputLoss `json:"loss_at_run_time,omitempty"` // if activations are quantized at run time instead, all of them
+	AtRunTimeBytes int64       `json:"size_at_run_time,omitempty"` // of the output then
+
 	PerTensor  *OutputLoss `json:"loss_per_tensor,omitempty"` // with one scale for each weight, if they have one for each channel because of that
 	PerChannel *OutputLoss `json:"loss_per_channel,omitempty"`
 
@@ -170,6 +173,10 @@ type DynamicActivations struct {
 
 	Of      int      `json:"weights"`           // whose operators can compute with codes; both weights of an LSTM are one
 	Decoded []string `json:"decoded,omitempty"` // whose operators compute in float because of what they cost the outputs, the worst first
+
+	EightBits *OutputLoss `json:"loss_8_bits,omitempty"` // with weights of 8 bits and a scale for each channel, if they have others because of that
+	SevenBits *OutputLoss `json:"loss_7_bits,omitempty"`
+	PerTensor *OutputLoss `json:"loss_per_tensor,omitempty"` // with one scale for each weight of a product, and 8 bits
 
 	Loss    OutputLoss `json:"loss"`         // of the output
 	All     OutputLoss `json:"loss_all"`     // if all compute with codes

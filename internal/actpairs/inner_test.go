@@ -59,17 +59,19 @@ func TestInner(t *testing.T) {
 
 // With FloatProducts, codes go into products, and on from convolutions alone.
 func TestFloatProducts(t *testing.T) {
-	const values = "x:float[1,4,2,2] w:float[4,4,1,1]=1,-2,3 u:float[2,2]=1,-2 b:float[2]=1 i:int64[2] t:float[4,4]=1 v:float[4,4]=1,-2"
+	const values = "x:float[1,4,2,2] w:float[4,4,1,1]=1,-2,3 u:float[2,2]=1,-2 b:float[2]=1 i:int64[2] t:float[4,4]=1 v:float[4,4]=1,-2 r:float[2,2] q:float[2,2]=1,-3"
 	for _, c := range []struct{ name, nodes, want string }{
 		{"a product and a sum", `h = MatMul(x, u); k = Add(h, b); y = Add(k, k)`, "x u"},
 		{"a second product", `h = MatMul(x, u); k = Add(h, b); l = Sigmoid(k); y = MatMul(l, u)`, "x u l"},
 		{"two readers", `h = Sigmoid(x); k = MatMul(h, u); y = Add(k, h)`, "h u"},
 		{"behind a convolution", `h = Conv(x, w); k = Sigmoid(h); l = Mul(h, k); m = MatMul(l, u); y = Sigmoid(m)`, "x h w k l u"},
 		{"behind its Relu", `h = Conv(x, w); k = Relu(h); l = Add(k, k); y = Sigmoid(l)`, "x w k l y"},
+		{"a sum of products", `h = MatMul(r, u); k = MatMul(r, q); l = Add(h, k); y = Add(l, b)`, "r q"},
+		{"and their first one", `h = Sigmoid(r); k = MatMul(h, u); l = Add(k, h); y = Add(l, b)`, "h u"},
 		{"a table", `h = Gather(t, i); k = Sigmoid(h); y = Gemm(k, v)`, "t h k v"},
 	} {
 		x := modeltest.Graph(t, graphtext.Model(t, 13, values, strings.ReplaceAll(c.nodes, "; ", "\n"), "y"))
-		o := options(ranges(t, "x=-1,1 h=-1,1 k=0,1 l=0,1 m=0,1 y=0,1"))
+		o := options(ranges(t, "x=-1,1 r=-1,1 h=-1,1 k=0,1 l=0,1 m=0,1 y=0,1"))
 		o.FloatProducts = true
 		p, err := actpairs.Find(x, o)
 		if err != nil {

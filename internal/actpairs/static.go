@@ -128,7 +128,7 @@ func (p *Plan) Broken() (all []*graph.Value) {
 // Find decides which values are quantized.
 func Find(x *graph.Graph, opts Options) (*Plan, error) {
 	m := &marking{
-		x: x, opts: opts, types: half.Types(x), opset: x.Opset, main: x.Scope(x.File.Proto.Graph),
+		x: x, opts: opts, shapes: graph.NewShapes(x), types: half.Types(x), opset: x.Opset, main: x.Scope(x.File.Proto.Graph),
 		tensors: map[*graph.Value]*Tensor{}, replaced: map[*graph.Value]*graph.Value{}, taken: map[*graph.Value]bool{}, followed: map[*graph.Value]bool{},
 		ranges: map[*graph.Value]*graph.Value{}, fixed: map[*graph.Value]fixedRange{}, open: map[*graph.Scope]bool{}, flowing: map[*graph.Value]bool{},
 	}
@@ -178,7 +178,8 @@ type marking struct {
 	followed map[*graph.Value]bool // values whose scale another value shares
 	removed  []*onnxpb.NodeProto
 	replaced map[*graph.Value]*graph.Value // output of a removed node → its input
-	flowing  map[*graph.Value]bool         // with FloatProducts: codes that a convolution made, or an operator behind it
+	shapes   *graph.Shapes
+	flowing  map[*graph.Value]bool // with FloatProducts: codes that a convolution made, or an operator behind it
 }
 
 type fixedRange struct{ lo, hi float32 }

@@ -39,6 +39,15 @@ func (d *Decision) cheapest(c Choice, x *graph.Graph, s *graph.Shapes, opts Opti
 	return c, undecoded(c, x)
 }
 
+// once has Cast and Mul decode a weight, unless ONNX Runtime fuses its DequantizeLinear with a product.
+func (d *Decision) once(c Choice, x *graph.Graph, s *graph.Shapes) Choice {
+	if c.foldable() && !c.Target.Tables(c.Format) && d.decoded(c, x, s).Unfused() != "" {
+		c.Folded = true
+		d.remark(decodedOnce)
+	}
+	return c
+}
+
 // AtEveryRun reports whether ONNX Runtime decodes the weight at every run, which has a DequantizeLinear if
 // dequantized. Nothing is known of other runtimes. Experts, which have a warning of their own, do not count.
 func (d *Decision) AtEveryRun(dequantized bool, x *graph.Graph, s *graph.Shapes) bool {

@@ -39,6 +39,7 @@ type Options struct {
 	AccuracyLevel spec.AccuracyLevel // of MatMulNBits
 	NoFoldBias    bool               // MatMulNBits gets no bias
 	Style         spec.Style         // "": the best one for the target
+	DecodeOnce    bool               // Cast and Mul decode what ONNX Runtime would decode at every run
 	Smallest      bool               // codes stay codes in memory, at any cost of time
 	Activations   spec.Activations
 	ReduceRange   bool // codes of 7 bits; only for dynamic and static weights
@@ -368,6 +369,8 @@ func (d *Decision) inStyle(c Choice, x *graph.Graph, s *graph.Shapes, opts Optio
 	case c.Style == spec.StyleDynamic:
 	case style == "" && c.Target.Folds:
 		return d.cheapest(c, x, s, opts, forceDQ)
+	case style == "" && opts.DecodeOnce && c.Target.Target == spec.Portable:
+		return d.once(c, x, s), ""
 	case style == spec.NBits || style == "":
 		return d.anyForm(c, x, s, opts, forceDQ), ""
 	case style == spec.QDQ && d.DType == dtype.Float64:

@@ -42,7 +42,7 @@ func fitDynamic(ctx context.Context, path string, o onnxq.Options, opts calibrat
 	f := &DynamicFit{Options: withDynamic(o), Limits: limits}
 	d := &dynamic{fitting{path: path, data: opts, options: &f.Options, limits: limits, state: at, algorithm: o.Algorithm}, f}
 	defer d.close()
-	for _, step := range []func(context.Context) error{d.open, d.run, d.mix} {
+	for _, step := range []func(context.Context) error{d.open, d.run, func(ctx context.Context) error { return d.settings(ctx, o) }, d.mix} {
 		if err := step(ctx); err != nil {
 			return nil, nil, d.failed(err)
 		}

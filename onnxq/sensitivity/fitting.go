@@ -48,7 +48,7 @@ func (s *fitting) close() {
 
 // open opens the model, and divides the samples.
 func (s *fitting) open(ctx context.Context) (err error) {
-	if s.model, err = s.float(); err != nil {
+	if s.model, err = s.float(*s.options); err != nil {
 		return err
 	}
 	s.all = calibrate.New(s.path, s.data)
@@ -85,19 +85,19 @@ func (s *fitting) failed(err error) error {
 	return errors.Join(layerfit.Keep(err), s.journal.Close(true))
 }
 
-// float opens the model, folded and with factors if the options say so. The values of the folded model are values of the model at
+// float opens the model, folded and with factors if options say so. The values of the folded model are values of the model at
 // the path, which the samples run through.
-func (s *fitting) float() (*onnxq.Model, error) {
+func (s *fitting) float(o onnxq.Options) (*onnxq.Model, error) {
 	m, err := onnxq.Open(s.path)
 	if err != nil {
 		return nil, err
 	}
 	made := m
-	if s.options.Fold {
+	if o.Fold {
 		made, err = m.Folded()
 	}
 	if err == nil {
-		made, err = withBalance(made, *s.options)
+		made, err = withBalance(made, o)
 	}
 	if err != nil {
 		m.Close()

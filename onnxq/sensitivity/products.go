@@ -10,6 +10,9 @@ func (s *static) products(ctx context.Context) error {
 		return nil
 	}
 	o.FloatProducts = true
+	if err := s.decodeRest(&o); err != nil {
+		return err
+	}
 	all, err := s.model.Plan(s.fit.Options)
 	if err != nil {
 		return err

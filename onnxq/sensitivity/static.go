@@ -30,7 +30,8 @@ type StaticFit struct {
 	Limits   Limits
 	Warnings []string
 
-	exact bool // pure Go measured what 7 bits lose: its sums do not overflow
+	bytes int64 // of the output, if AtRunTime is known
+	exact bool  // pure Go measured what 7 bits lose: its sums do not overflow
 }
 
 // Static finds how the model at path gets static activations: the ranges of the activations, by running it on
@@ -46,6 +47,8 @@ func Static(ctx context.Context, path string, o onnxq.Options, opts calibrate.Op
 // fitStatic is Static with a journal.
 func fitStatic(ctx context.Context, path string, o onnxq.Options, opts calibrate.Options, limits Limits, at state) (*StaticFit, *journal.Journal, error) {
 	o.Balance, o.FloatActivations, o.WideActivations, o.FloatProducts, o.FloatInner = nil, nil, nil, false, false // of other ranges
+	given := o
+	o.DecodeOnce = o.Target == "" && !o.Smallest
 	f := &StaticFit{Options: o, Limits: limits}
 	s := &static{fitting: fitting{path: path, data: opts, options: &f.Options, limits: limits, state: at, algorithm: o.Algorithm}, fit: f}
 	if o.Algorithm == spec.GPTQ {
@@ -53,7 +56,7 @@ func fitStatic(ctx context.Context, path string, o onnxq.Options, opts calibrate
 	}
 	f.Limit = limitOf(limits)
 	defer s.close()
-	for _, step := range []func(context.Context) error{s.open, s.ranges, s.widths, s.inner, s.rest, s.run, s.channels, s.narrow, s.products, s.balance, s.clip, s.codes, s.mix, s.nameInner, s.codesAgain} {
+	for _, step := range []func(context.Context) error{s.open, s.ranges, s.widths, s.inner, s.rest, s.run, s.channels, s.narrow, s.tensors, s.products, s.balance, s.clip, s.codes, s.mix, s.nameInner, s.codesAgain, func(ctx context.Context) error { return s.atRunTime(ctx, given) }} {
 		if err := step(ctx); err != nil {
 			s.fit.Close()
 			return nil, nil, s.failed(err)
@@ -130,11 +133,22 @@ func (s *static) nameInner(context.Context) error {
 	return nil
 }
 
-// rest gives weights that static activations do not reach codes that are decoded: those of operators without codes, such as
-// LSTM, and those beside activations without a range, such as in a branch that no sample takes. Operators that the
-// user selects are all there are.
+// rest gives weights that static activations do not reach codes that are decoded.
 func (s *static) rest(context.Context) error {
 	o := &s.fit.Options
+	before := o.Precision
+	if err := s.decodeRest(o); err != nil {
+		return err
+	}
+	if o.Precision != before {
+		s.loss = nil
+	}
+	return nil
+}
+
+// decodeRest changes options so that such weights are decoded: those of operators without codes, such as LSTM, and those beside
+// activations without a range, such as in a branch that no sample takes. Operators that the user selects are all there are.
+func (s *static) decodeRest(o *onnxq.Options) error {
 	if len(o.Ops) > 0 {
 		return nil
 	}
@@ -151,14 +165,7 @@ func (s *static) rest(context.Context) error {
 			multiplied[t.Name] = !slices.ContainsFunc(t.Consumers, isNoMatrixProduct)
 		}
 	}
-	before := o.Precision
-	if err := decodeWeights(o, names, multiplied); err != nil {
-		return err
-	}
-	if o.Precision != before {
-		s.loss = nil
-	}
-	return nil
+	return decodeWeights(o, names, multiplied)
 }
 
 // unreached reports whether a reason to stay in float is about activations.
@@ -168,8 +175,8 @@ func unreached(reason string) bool {
 
 // isProduct reports whether a consumer, such as MatMul:1, multiplies a weight, or looks it up.
 func isProduct(consumer string) bool {
-	op, _, _ := strings.Cut(consumer, ":")
-	return slices.Contains(onnxq.KnownOps(), op)
+	op, input, _ := strings.Cut(consumer, ":")
+	return slices.Contains(onnxq.KnownOps(), op) && !(input == "3" && (op == "LSTM" || op == "GRU")) // their bias has two axes
 }
 
 func isNoMatrixProduct(consumer string) bool {

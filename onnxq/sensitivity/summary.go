@@ -54,6 +54,9 @@ func (f *StaticFit) Summary() (facts [][2]string) {
 	if f.PerTensor != nil {
 		add("weights", "a scale for each channel: damage %.2g, with one scale for each weight %.2g", f.PerChannel.Damage, f.PerTensor.Damage)
 	}
+	if text := f.atRunTimeText(); text != "" {
+		add("dynamic", "%s", text)
+	}
 	if f.EightBits != nil {
 		exact := ""
 		if f.exact {
@@ -121,9 +124,21 @@ func (f *DynamicFit) Summary() (facts [][2]string) {
 	default:
 		add(label, "%d of %s are multiplied in float, because of their loss: %s", len(f.Decoded), of, msg.ListNames(slices.Clone(f.Decoded)))
 	}
+	if f.EightBits != nil {
+		add("weights", "%s: damage with a scale for each channel %.2g, with 7 bits %.2g, with one scale for each product %.2g; sums of products overflow on this processor, which has no VNNI",
+			f.setting(), f.EightBits.Damage, f.SevenBits.Damage, f.PerTensor.Damage)
+	}
 	add("loss", "%s on %s%s", lossText(f.Loss, f.Limits), heldOut(f.HeldOut), limitText(f.Limits, f.Limit))
 	if len(f.Decoded) > 0 {
 		add("loss", "all in codes: %s; codes for weights alone: %s", lossText(f.All, f.Limits), lossText(f.Weights, f.Limits))
 	}
 	return facts
+}
+
+// setting names the form of weights that was chosen.
+func (f *DynamicFit) setting() string {
+	if f.Options.ReduceRange {
+		return "codes of 7 bits"
+	}
+	return "one scale for each weight of a product"
 }
