@@ -86,6 +86,7 @@ type run struct {
 	model  *modelfile.Model
 	engine *observe.Engine
 	data   *samples.Samples
+	clip   *Clipper // nil: no histograms
 
 	supposed bool    // the model makes no samples: random ids stand for them
 	making   float64 // runs of the model that it would take to make them
@@ -173,6 +174,11 @@ const (
 // magnitudes that are not 0 and below half of the largest in the range. A range that is much longer
 // comes from outliers, or from a mask.
 func Ranges(ctx context.Context, path string, opts Options) (*Result, error) {
+	return rangesOf(ctx, path, opts, nil, nil)
+}
+
+// rangesOf is Ranges for values that are wanted; nil: all. Histograms go into clip; nil: there are none.
+func rangesOf(ctx context.Context, path string, opts Options, wanted func(name string) bool, clip *Clipper) (*Result, error) {
 	if _, err := opts.Method.Observer(opts.Scheme, precision); err != nil {
 		return nil, err
 	}
@@ -184,6 +190,13 @@ func Ranges(ctx context.Context, path string, opts Options) (*Result, error) {
 	names, constants, err := values(r.model.Proto.GetGraph())
 	if err != nil {
 		return nil, err
+	}
+	if wanted != nil {
+		unwanted := func(name string) bool { return !wanted(name) }
+		names, constants = slices.DeleteFunc(names, unwanted), slices.DeleteFunc(constants, unwanted)
+	}
+	if len(names)+len(constants) <= mostClipped {
+		r.clip = clip
 	}
 	if len(names) == 0 {
 		return nil, errors.New("the model has no activations of a floating-point type")
@@ -220,6 +233,7 @@ type observer struct {
 	name  string
 	float bool // some values were floating-point numbers
 	bad   bool // some were not finite
+	clip  *clipped
 }
 
 // ranges finds the ranges of some values. done of all values are finished already.
@@ -232,6 +246,13 @@ func (r *run) ranges(ctx context.Context, found *Result, names []string, data *s
 			return err
 		}
 		observers[i] = &observer{Observer: o, name: name}
+		if r.clip != nil {
+			c, err := r.clip.add(name)
+			if err != nil {
+				return err
+			}
+			observers[i].Observer, observers[i].clip = c.Histogram, c // which has the minimum and maximum, too
+		}
 		index[name] = observers[i]
 	}
 	err := r.engine.Plain().Values(ctx, r.path, data, names, r.counting("finding ranges", done, len(names), all), func(v *execute.Tensor) error {
@@ -277,14 +298,20 @@ func (o *observer) tensor(v *execute.Tensor) error {
 		x := buf[:len(data)/v.Size()]
 		v.DType.Decode(x, data)
 		if err := o.Observe(x); errors.Is(err, calib.ErrNotFinite) {
-			o.bad = true
+			if o.bad = true; o.clip != nil {
+				o.clip.bad = true
+			}
 			return nil
 		} else if err != nil {
 			return err
 		}
-		o.count(x)
+		if o.count(x); o.clip != nil {
+			o.clip.sample.Observe(x)
+		}
 	}
-	o.EndBatch()
+	if o.EndBatch(); o.clip != nil {
+		o.clip.endSample()
+	}
 	return nil
 }
 

@@ -65,9 +65,56 @@ func Clippings(ctx context.Context, path string, opts Options, names []string) (
 	return found, nil
 }
 
+// Clipper has histograms of values, for what Clippings returns without another pass over the data.
+type Clipper struct {
+	seen map[string]*clipped
+}
+
+// Ranges returns what Clippings does, for values that were observed.
+func (c *Clipper) Ranges(s calib.Scheme, names []string) map[string][]Clipped {
+	found := map[string][]Clipped{}
+	for _, name := range names {
+		v := c.seen[name]
+		if v == nil {
+			continue
+		}
+		v.entropy = len(names) <= mostEntropy
+		if all := v.ranges(s); all != nil {
+			found[name] = all
+		}
+	}
+	return found
+}
+
+// mostClipped is the largest number of values whose histograms are kept: most take some 50 KiB each, none more than 512 KiB.
+const mostClipped = 512
+
+// RangesToClip is Ranges by minmax, with histograms unless there are too many values: then the Clipper is nil. Only values that are
+// wanted are observed; nil: all.
+func RangesToClip(ctx context.Context, path string, opts Options, wanted func(name string) bool) (*Result, *Clipper, error) {
+	opts.Method = calib.Method{Name: "minmax"}
+	c := &Clipper{map[string]*clipped{}}
+	found, err := rangesOf(ctx, path, opts, wanted, c)
+	if len(c.seen) == 0 {
+		c = nil
+	}
+	return found, c, err
+}
+
+// add makes the histogram of a value.
+func (c *Clipper) add(name string) (*clipped, error) {
+	h, err := calib.NewHistogram(coarse)
+	if err != nil {
+		return nil, err
+	}
+	c.seen[name] = &clipped{Histogram: h}
+	return c.seen[name], nil
+}
+
 // clipped observes a value.
 type clipped struct {
 	*calib.Histogram
+	sample      calib.MinMax
 	least, most float64 // sums over samples
 	samples     int
 	bad         bool
@@ -79,20 +126,25 @@ func (c *clipped) tensor(v *execute.Tensor) error {
 	if !v.IsFloat() || len(v.Data) == 0 {
 		return nil
 	}
-	var sample calib.MinMax
 	var buf [1 << 12]float32
 	for data := range slices.Chunk(v.Data, len(buf)*v.Size()) {
 		x := buf[:len(data)/v.Size()]
 		v.DType.Decode(x, data)
-		if sample.Observe(x) != nil || c.Observe(x) != nil {
+		if c.sample.Observe(x) != nil || c.Observe(x) != nil {
 			c.bad = true
 			return nil
 		}
 	}
-	if r, err := sample.Range(); err == nil {
+	c.endSample()
+	return nil
+}
+
+// endSample adds the minimum and maximum of a sample.
+func (c *clipped) endSample() {
+	if r, err := c.sample.Range(); err == nil {
 		c.least, c.most, c.samples = c.least+r.Min, c.most+r.Max, c.samples+1
 	}
-	return nil
+	c.sample = calib.MinMax{}
 }
 
 // ranges returns the range of each method, or nil.

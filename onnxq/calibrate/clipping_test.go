@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -49,5 +50,13 @@ func TestClippings(t *testing.T) {
 	}
 	if most["minmax"] != 400 || most["percentile:99.9"] > 1.01 || math.Abs(most["mean of samples"]-403.0/4) > 0.1 {
 		t.Errorf("%v", most)
+	}
+	ranges, clipper, err := calibrate.RangesToClip(t.Context(), path, opts, func(name string) bool { return name != "y" })
+	if err != nil {
+		t.Fatal(err)
+	}
+	delete(found, "y")
+	if again := clipper.Ranges(opts.Scheme, []string{"x", "h", "y"}); !reflect.DeepEqual(again, found) || len(ranges.Tensors) != 1 || ranges.Tensors["x"].Max != 400 {
+		t.Errorf("in one pass: %v, %v\nwant %v", again, ranges.Tensors, found)
 	}
 }

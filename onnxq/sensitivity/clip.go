@@ -97,17 +97,21 @@ func (s *static) clippings(ctx context.Context, groups []*group) (*clips, error)
 	}
 	opts := s.data
 	opts.Scheme = calib.Scheme{Bits: 8, Symmetric: groups[0].own.Codes.Symmetric}
-	path, remove, err := s.exposed(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer remove()
 	found, err := journal.Remember(s.journal, "clipped ranges", func() (map[string][]calibrate.Clipped, error) {
+		if s.clipper != nil {
+			return s.clipper.Ranges(opts.Scheme, names), nil
+		}
+		path, remove, err := s.exposed(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer remove()
 		return calibrate.Clippings(ctx, path, opts, names)
 	})
 	if err != nil {
 		return nil, err
 	}
+	s.clipper = nil // it takes memory
 	for _, name := range names {
 		u := byPath[name]
 		if u.ranges = found[name]; u.ranges == nil || u.ranges[0].Range != s.fit.Options.Ranges.Tensors[name] {

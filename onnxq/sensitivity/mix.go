@@ -20,18 +20,19 @@ import (
 // A mix decides which parts of a model, such as activations, compute with codes: those that do little damage.
 type mix struct {
 	*Sensitivity
-	model   *onnxq.Model
-	noun    string                                      // what a part is
-	parts   []string                                    // names, in the order of the model
-	leave   func(o *onnxq.Options, parts []int) error   // has parts compute in float
-	widen   func(o *onnxq.Options, parts []int) error   // gives parts 16 bits, which costs less; nil: the target has none
-	trials  func(ctx context.Context) (*measure, error) // measures some parts in codes
-	limits  Limits
-	options *onnxq.Options // with all parts in codes at first
-	loss    *outcome       // with the limit at first
-	float   []string       // names of the parts that compute in float
-	wide    []string       // names of the parts that have 16 bits
-	warn    *[]string
+	model    *onnxq.Model
+	noun     string                                      // what a part is
+	parts    []string                                    // names, in the order of the model
+	leave    func(o *onnxq.Options, parts []int) error   // has parts compute in float
+	widen    func(o *onnxq.Options, parts []int) error   // gives parts 16 bits, which costs less; nil: the target has none
+	trials   func(ctx context.Context) (*measure, error) // measures some parts in codes
+	limits   Limits
+	generous bool           // more parts than the default limit needs compute in float, if few of them gain much
+	options  *onnxq.Options // with all parts in codes at first
+	loss     *outcome       // with the limit at first
+	float    []string       // names of the parts that compute in float
+	wide     []string       // names of the parts that have 16 bits
+	warn     *[]string
 }
 
 // outcome is what is known of the loss of an output.
@@ -89,11 +90,11 @@ func (x *mix) find(ctx context.Context, all onnxq.OutputLoss) error {
 		return err
 	}
 	if x.widen != nil {
-		if x.wide, err = x.enough(ctx, order, x.widen); err != nil || l.met {
+		if x.wide, err = x.enough(ctx, order, x.widen, false); err != nil || l.met {
 			return err
 		}
 	}
-	if x.float, err = x.enough(ctx, order, x.leave); err != nil {
+	if x.float, err = x.enough(ctx, order, x.leave, x.generous && !x.limits.given()); err != nil {
 		return err
 	}
 	x.wide = slices.DeleteFunc(x.wide, func(name string) bool { return slices.Contains(x.float, name) })
@@ -227,25 +228,33 @@ func floatIn(blocks []block) (all []int) {
 }
 
 // enough finds how many of the worst blocks must be spared to hold the limit, and returns the names of their parts. It converts
-// the model with each number that it tries: operators beside those blocks are spared, too.
-func (x *mix) enough(ctx context.Context, order []block, spare func(o *onnxq.Options, parts []int) error) (spared []string, err error) {
+// the model with each number that it tries: operators beside those blocks are spared, too. With more, it goes on while few parts
+// gain much.
+func (x *mix) enough(ctx context.Context, order []block, spare func(o *onnxq.Options, parts []int) error, more bool) (spared []string, err error) {
 	given := *x.options
-	holds := func(n int) (bool, error) {
-		options, parts := given, floatIn(order[:n])
-		if err := spare(&options, parts); err != nil {
-			return false, err
+	try := func(n int) (t trial, err error) {
+		t.options, t.parts = given, floatIn(order[:n])
+		if err := spare(&t.options, t.parts); err != nil {
+			return t, err
 		}
-		loss, err := x.lossOfOutput(ctx, x.model, options)
+		t.loss, err = x.lossOfOutput(ctx, x.model, t.options)
+		return t, err
+	}
+	take := func(t trial) {
+		*x.options, spared = t.options, nil
+		for _, i := range t.parts {
+			spared = append(spared, x.parts[i])
+		}
+		x.settle(t.loss)
+	}
+	holds := func(n int) (bool, error) {
+		t, err := try(n)
 		if err != nil {
 			return false, err
 		}
-		met := x.holds(loss)
+		met := x.holds(t.loss)
 		if met || n == len(order) {
-			*x.options, spared = options, nil
-			for _, i := range parts {
-				spared = append(spared, x.parts[i])
-			}
-			x.settle(loss)
+			take(t)
 		}
 		return met, nil
 	}
@@ -256,7 +265,31 @@ func (x *mix) enough(ctx context.Context, order []block, spare func(o *onnxq.Opt
 	if err != nil {
 		return nil, err
 	}
+	if !more || !x.loss.met {
+		return spared, nil
+	}
+	for n *= 2; n <= len(order) && len(floatIn(order[:n])) <= len(x.parts)/mostMore; n *= 2 {
+		t, err := try(n)
+		if err != nil || t.loss.Damage > x.loss.loss.Damage*worthMore {
+			return spared, err
+		}
+		take(t)
+	}
 	return spared, nil
+}
+
+// With more, twice as many blocks are spared while their parts are at most one in mostMore, and that leaves at most worthMore of
+// the damage.
+const (
+	mostMore  = 5
+	worthMore = 0.75
+)
+
+// trial is a conversion in which some parts are spared.
+type trial struct {
+	options onnxq.Options
+	parts   []int
+	loss    onnxq.OutputLoss
 }
 
 // lossOfOutput converts a model and runs the result as users do. If the result does not run, its damage is infinite.

