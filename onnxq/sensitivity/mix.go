@@ -27,6 +27,7 @@ type mix struct {
 	widen    func(o *onnxq.Options, parts []int) error   // gives parts 16 bits, which costs less; nil: the target has none
 	trials   func(ctx context.Context) (*measure, error) // measures some parts in codes
 	limits   Limits
+	reached  *float64       // damage of codes at run time, which includes that of weights; nil: not known
 	generous bool           // more parts than the default limit needs compute in float, if few of them gain much
 	options  *onnxq.Options // with all parts in codes at first
 	loss     *outcome       // with the limit at first
@@ -141,6 +142,9 @@ func (x *mix) weightsAlone(ctx context.Context) (err error) {
 	}
 	if l.weights, err = x.lossOfOutput(ctx, x.model, options); err == nil && !x.limits.given() {
 		w := l.weights.Damage
+		if x.reached != nil {
+			w = min(w, *x.reached)
+		}
 		l.limit = max(l.limit, min(aboveWeights*w, w+aboveLimit*l.limit))
 	}
 	return err

@@ -30,8 +30,7 @@ type StaticFit struct {
 	Limits   Limits
 	Warnings []string
 
-	bytes int64 // of the output, if AtRunTime is known
-	exact bool  // pure Go measured what 7 bits lose: its sums do not overflow
+	exact bool // pure Go measured what 7 bits lose: its sums do not overflow
 }
 
 // Static finds how the model at path gets static activations: the ranges of the activations, by running it on
@@ -56,7 +55,7 @@ func fitStatic(ctx context.Context, path string, o onnxq.Options, opts calibrate
 	}
 	f.Limit = limitOf(limits)
 	defer s.close()
-	for _, step := range []func(context.Context) error{s.open, s.ranges, s.widths, s.inner, s.rest, s.run, s.channels, s.narrow, s.tensors, s.products, s.balance, s.clip, s.codes, s.mix, s.nameInner, s.codesAgain, func(ctx context.Context) error { return s.atRunTime(ctx, given) }} {
+	for _, step := range []func(context.Context) error{s.open, s.ranges, s.widths, s.inner, s.rest, s.run, s.channels, s.narrow, s.tensors, s.products, s.balance, s.clip, s.codes, func(ctx context.Context) error { return s.atRunTime(ctx, given) }, s.mix, s.nameInner, s.codesAgain} {
 		if err := step(ctx); err != nil {
 			s.fit.Close()
 			return nil, nil, s.failed(err)
@@ -274,6 +273,9 @@ func (s *static) mix(ctx context.Context) error {
 			}
 			return &measure{t.damage, done, maxBlocks, fewSamples}, nil
 		},
+	}
+	if f.AtRunTime != nil {
+		x.reached = &f.AtRunTime.Damage
 	}
 	all, err := s.lossOfAll(ctx)
 	if err != nil {
