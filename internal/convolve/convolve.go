@@ -20,8 +20,9 @@ type Shape struct {
 // matrix product.
 const direct = 3
 
-// Convolve adds the convolution of x [images, from, in] with kernels [to, from/groups, taps] to y [images, to, out].
-func (s *Shape) Convolve(ctx context.Context, workers int, y, x, kernel []float32) error {
+// Convolve sets y [images, to, out] to the convolution of x [images, from, in] with kernels [to, from/groups, taps], and a number
+// for each channel of y. biases may be nil.
+func (s *Shape) Convolve(ctx context.Context, workers int, y, x, kernel, biases []float32) error {
 	from, to, in, out := s.From/s.Groups, s.To/s.Groups, volume(s.In), volume(s.Out)
 	inner := from * s.Taps()
 	if to <= direct {
@@ -29,6 +30,11 @@ func (s *Shape) Convolve(ctx context.Context, workers int, y, x, kernel []float3
 			image, m := i/s.To, i%s.To
 			channels := x[(image*s.From+m/to*from)*in:]
 			buffer.Grow(row, int64(out))
+			if biases == nil {
+				clear(y[i*out:][:out])
+			} else {
+				fill(y[i*out:][:out], biases[m])
+			}
 			for k, factor := range kernel[m*inner:][:inner] {
 				s.addTap(y[i*out:][:out], factor, channels[k/s.Taps()*in:][:in], k%s.Taps(), *row)
 			}
@@ -39,7 +45,10 @@ func (s *Shape) Convolve(ctx context.Context, workers int, y, x, kernel []float3
 	for i := range products {
 		group := i % s.Groups
 		channels := x[i*from*in:][:from*in]
-		p := linalg.Product{C: linalg.Of(y[i*to*out:], to, out), A: linalg.Of(kernel[group*to*inner:], to, inner)}
+		p := linalg.Product{C: linalg.Of(y[i*to*out:], to, out), A: linalg.Of(kernel[group*to*inner:], to, inner), Fresh: true}
+		if biases != nil {
+			p.Start = linalg.Matrix{Data: biases[group*to:], Rows: to, Columns: out, Row: 1}
+		}
 		if s.pointwise() {
 			p.B = linalg.Of(channels, from, in)
 		} else {

@@ -74,9 +74,13 @@ func TestConvolve(t *testing.T) {
 				}
 			}
 		}
+		biases := random(s.To)
 		gotY, gotX := make([]float32, len(y)), make([]float32, len(x))
-		if err := s.Convolve(t.Context(), 2, gotY, x, k); err != nil {
+		if err := s.Convolve(t.Context(), 2, gotY, x, k, biases); err != nil {
 			t.Fatal(err)
+		}
+		for i := range gotY {
+			gotY[i] -= biases[i/out%s.To]
 		}
 		near(t, gotY, wantY)
 		if err := s.Transpose(t.Context(), 2, gotX, y, k); err != nil {

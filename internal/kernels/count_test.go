@@ -35,7 +35,7 @@ var counted = []struct {
 }{
 	{"MultiplyTile, for each product", func(d *benchData, n int) {
 		k := n / (TileRows * TileColumns)
-		MultiplyTile(d.y, TileColumns, d.x[:k*TileRows], d.x[:k*TileColumns])
+		MultiplyTile(d.y, TileColumns, d.y, TileColumns, d.x[:k*TileRows], d.x[:k*TileColumns])
 	}},
 	{"AddMultiple", func(d *benchData, n int) { AddMultiple(d.y, 0.5, d.x) }},
 	{"Dot", func(d *benchData, n int) { Dot(d.x, d.y) }},

@@ -264,9 +264,15 @@ func TestMultiplyTile(t *testing.T) {
 				want[i] = r.Float32()
 				c[i] = want[i]
 			}
-			MultiplyTile(c, stride, a, b)
-			if n > 0 {
-				multiplyTileGo(want, stride, a, b)
+			for fromStride, from := range map[int][]float32{stride: c, 0: wild(t, r, TileColumns)} {
+				other := from
+				if fromStride > 0 {
+					other = slices.Clone(want)
+				}
+				MultiplyTile(c, stride, from, fromStride, a, b)
+				if n > 0 {
+					multiplyTileGo(want, stride, other, fromStride, a, b)
+				}
 			}
 			for i := range c {
 				if nan := c[i] != c[i] && want[i] != want[i]; !nan && math.Float32bits(c[i]) != math.Float32bits(want[i]) {

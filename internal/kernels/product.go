@@ -6,14 +6,15 @@ const (
 	TileColumns = 16
 )
 
-// MultiplyTile adds the product of two matrices to a tile of a third, c[i*stride+j] for i < TileRows
-// and j < TileColumns. a is packed column by column, TileRows numbers each; b row by row, TileColumns
-// numbers each. Each sum starts from 0 in their order, and is then added to c.
-func MultiplyTile(c []float32, stride int, a, b []float32) {
+// MultiplyTile sets a tile to the sum of another one and the product of two matrices, c[i*stride+j] for i < TileRows
+// and j < TileColumns. Row i of the other tile, which may be the same, begins at from[i*fromStride]. a is packed column by column,
+// TileRows numbers each; b row by row, TileColumns numbers each. Each sum starts from 0 in their order.
+func MultiplyTile(c []float32, stride int, from []float32, fromStride int, a, b []float32) {
 	n := len(a) / TileRows
 	_, _, _ = a[:n*TileRows], b[:n*TileColumns], c[:(TileRows-1)*stride+TileColumns]
+	_ = from[:(TileRows-1)*fromStride+TileColumns]
 	if n > 0 {
-		multiplyTile(c, stride, a[:n*TileRows], b[:n*TileColumns])
+		multiplyTile(c, stride, from, fromStride, a[:n*TileRows], b[:n*TileColumns])
 	}
 }
 
@@ -31,7 +32,7 @@ func addMultipleGo(y []float32, factor float32, x []float32) {
 	}
 }
 
-func multiplyTileGo(c []float32, stride int, a, b []float32) {
+func multiplyTileGo(c []float32, stride int, from []float32, fromStride int, a, b []float32) {
 	var sums [TileRows][TileColumns]float32
 	for len(a) > 0 {
 		right := (*[TileColumns]float32)(b)
@@ -43,9 +44,9 @@ func multiplyTileGo(c []float32, stride int, a, b []float32) {
 		a, b = a[TileRows:], b[TileColumns:]
 	}
 	for i := range sums {
-		row := c[i*stride:][:TileColumns]
+		row, other := c[i*stride:][:TileColumns], from[i*fromStride:][:TileColumns]
 		for j, v := range sums[i] {
-			row[j] += v
+			row[j] = other[j] + v
 		}
 	}
 }

@@ -4,13 +4,15 @@
 
 #include "textflag.h"
 
-// func multiplyTileNEON(c *float32, stride int, a, b *float32, n int)
-TEXT ·multiplyTileNEON(SB), NOSPLIT, $0-40
+// func multiplyTileNEON(c *float32, stride int, from *float32, fromStride int, a, b *float32, n int)
+TEXT ·multiplyTileNEON(SB), NOSPLIT, $0-56
 	MOVD c+0(FP), R0
 	MOVD stride+8(FP), R1
-	MOVD a+16(FP), R2
-	MOVD b+24(FP), R3
-	MOVD n+32(FP), R4
+	MOVD from+16(FP), R2
+	MOVD fromStride+24(FP), R3
+	MOVD a+32(FP), R4
+	MOVD b+40(FP), R5
+	MOVD n+48(FP), R6
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
@@ -37,10 +39,10 @@ TEXT ·multiplyTileNEON(SB), NOSPLIT, $0-40
 	WORD $0x6e371ef7 // eor v23.16b, v23.16b, v23.16b
 
 next:
-	FLDPQ.P 32(R3), (F26, F27)
-	FLDPQ.P 32(R3), (F28, F29)
-	FMOVQ.P 16(R2), F24
-	FMOVD.P 8(R2), F25
+	FLDPQ.P 32(R5), (F26, F27)
+	FLDPQ.P 32(R5), (F28, F29)
+	FMOVQ.P 16(R4), F24
+	FMOVD.P 8(R4), F25
 	WORD $0x4f98935e // fmul v30.4s, v26.4s, v24.s[0]
 	WORD $0x4e3ed400 // fadd v0.4s, v0.4s, v30.4s
 	WORD $0x4f98937f // fmul v31.4s, v27.4s, v24.s[0]
@@ -89,63 +91,70 @@ next:
 	WORD $0x4e3ed6d6 // fadd v22.4s, v22.4s, v30.4s
 	WORD $0x4fb993bf // fmul v31.4s, v29.4s, v25.s[1]
 	WORD $0x4e3fd6f7 // fadd v23.4s, v23.4s, v31.4s
-	SUBS $1, R4
+	SUBS $1, R6
 	BNE next
 	LSL $2, R1
-	FLDPQ 0(R0), (F26, F27)
+	LSL $2, R3
+	FLDPQ 0(R2), (F26, F27)
 	WORD $0x4e20d740 // fadd v0.4s, v26.4s, v0.4s
 	WORD $0x4e21d761 // fadd v1.4s, v27.4s, v1.4s
 	FSTPQ (F0, F1), 0(R0)
-	FLDPQ 32(R0), (F26, F27)
+	FLDPQ 32(R2), (F26, F27)
 	WORD $0x4e22d742 // fadd v2.4s, v26.4s, v2.4s
 	WORD $0x4e23d763 // fadd v3.4s, v27.4s, v3.4s
 	FSTPQ (F2, F3), 32(R0)
 	ADD R1, R0
-	FLDPQ 0(R0), (F26, F27)
+	ADD R3, R2
+	FLDPQ 0(R2), (F26, F27)
 	WORD $0x4e24d744 // fadd v4.4s, v26.4s, v4.4s
 	WORD $0x4e25d765 // fadd v5.4s, v27.4s, v5.4s
 	FSTPQ (F4, F5), 0(R0)
-	FLDPQ 32(R0), (F26, F27)
+	FLDPQ 32(R2), (F26, F27)
 	WORD $0x4e26d746 // fadd v6.4s, v26.4s, v6.4s
 	WORD $0x4e27d767 // fadd v7.4s, v27.4s, v7.4s
 	FSTPQ (F6, F7), 32(R0)
 	ADD R1, R0
-	FLDPQ 0(R0), (F26, F27)
+	ADD R3, R2
+	FLDPQ 0(R2), (F26, F27)
 	WORD $0x4e28d748 // fadd v8.4s, v26.4s, v8.4s
 	WORD $0x4e29d769 // fadd v9.4s, v27.4s, v9.4s
 	FSTPQ (F8, F9), 0(R0)
-	FLDPQ 32(R0), (F26, F27)
+	FLDPQ 32(R2), (F26, F27)
 	WORD $0x4e2ad74a // fadd v10.4s, v26.4s, v10.4s
 	WORD $0x4e2bd76b // fadd v11.4s, v27.4s, v11.4s
 	FSTPQ (F10, F11), 32(R0)
 	ADD R1, R0
-	FLDPQ 0(R0), (F26, F27)
+	ADD R3, R2
+	FLDPQ 0(R2), (F26, F27)
 	WORD $0x4e2cd74c // fadd v12.4s, v26.4s, v12.4s
 	WORD $0x4e2dd76d // fadd v13.4s, v27.4s, v13.4s
 	FSTPQ (F12, F13), 0(R0)
-	FLDPQ 32(R0), (F26, F27)
+	FLDPQ 32(R2), (F26, F27)
 	WORD $0x4e2ed74e // fadd v14.4s, v26.4s, v14.4s
 	WORD $0x4e2fd76f // fadd v15.4s, v27.4s, v15.4s
 	FSTPQ (F14, F15), 32(R0)
 	ADD R1, R0
-	FLDPQ 0(R0), (F26, F27)
+	ADD R3, R2
+	FLDPQ 0(R2), (F26, F27)
 	WORD $0x4e30d750 // fadd v16.4s, v26.4s, v16.4s
 	WORD $0x4e31d771 // fadd v17.4s, v27.4s, v17.4s
 	FSTPQ (F16, F17), 0(R0)
-	FLDPQ 32(R0), (F26, F27)
+	FLDPQ 32(R2), (F26, F27)
 	WORD $0x4e32d752 // fadd v18.4s, v26.4s, v18.4s
 	WORD $0x4e33d773 // fadd v19.4s, v27.4s, v19.4s
 	FSTPQ (F18, F19), 32(R0)
 	ADD R1, R0
-	FLDPQ 0(R0), (F26, F27)
+	ADD R3, R2
+	FLDPQ 0(R2), (F26, F27)
 	WORD $0x4e34d754 // fadd v20.4s, v26.4s, v20.4s
 	WORD $0x4e35d775 // fadd v21.4s, v27.4s, v21.4s
 	FSTPQ (F20, F21), 0(R0)
-	FLDPQ 32(R0), (F26, F27)
+	FLDPQ 32(R2), (F26, F27)
 	WORD $0x4e36d756 // fadd v22.4s, v26.4s, v22.4s
 	WORD $0x4e37d777 // fadd v23.4s, v27.4s, v23.4s
 	FSTPQ (F22, F23), 32(R0)
 	ADD R1, R0
+	ADD R3, R2
 	RET
 
 // func addMultipleNEON(y, x *float32, n int, factor float32)

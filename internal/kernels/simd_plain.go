@@ -38,7 +38,9 @@ func (s *ErrorSums) add(x, y []float32) { s.addGo(x, y) }
 
 func addMultiple(y []float32, factor float32, x []float32) { addMultipleGo(y, factor, x) }
 
-func multiplyTile(c []float32, stride int, a, b []float32) { multiplyTileGo(c, stride, a, b) }
+func multiplyTile(c []float32, stride int, from []float32, fromStride int, a, b []float32) {
+	multiplyTileGo(c, stride, from, fromStride, a, b)
+}
 
 func (s *GridSearch) find(x []float32, all bool) { s.findGo(x, all) }
 

@@ -15,10 +15,10 @@ func addMultiple(y []float32, factor float32, x []float32) {
 	}
 }
 
-func multiplyTile(c []float32, stride int, a, b []float32) {
+func multiplyTile(c []float32, stride int, from []float32, fromStride int, a, b []float32) {
 	if instructions == plainGo {
-		multiplyTileGo(c, stride, a, b)
+		multiplyTileGo(c, stride, from, fromStride, a, b)
 		return
 	}
-	multiplyTileAVX2(&c[0], stride, &a[0], &b[0], len(a)/TileRows)
+	multiplyTileAVX2(&c[0], stride, &from[0], fromStride, &a[0], &b[0], len(a)/TileRows)
 }

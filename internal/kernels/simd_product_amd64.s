@@ -4,14 +4,16 @@
 
 #include "textflag.h"
 
-// func multiplyTileAVX2(c *float32, stride int, a *float32, b *float32, n int)
+// func multiplyTileAVX2(c *float32, stride int, from *float32, fromStride int, a *float32, b *float32, n int)
 // Requires: AVX
-TEXT ·multiplyTileAVX2(SB), NOSPLIT, $0-40
+TEXT ·multiplyTileAVX2(SB), NOSPLIT, $0-56
 	MOVQ   c+0(FP), AX
 	MOVQ   stride+8(FP), CX
-	MOVQ   a+16(FP), DX
-	MOVQ   b+24(FP), BX
-	MOVQ   n+32(FP), SI
+	MOVQ   from+16(FP), DX
+	MOVQ   fromStride+24(FP), BX
+	MOVQ   a+32(FP), SI
+	MOVQ   b+40(FP), DI
+	MOVQ   n+48(FP), R8
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -26,73 +28,80 @@ TEXT ·multiplyTileAVX2(SB), NOSPLIT, $0-40
 	VXORPS Y11, Y11, Y11
 
 next:
-	VMOVUPS      (BX), Y12
-	VMOVUPS      32(BX), Y13
-	VBROADCASTSS (DX), Y14
+	VMOVUPS      (DI), Y12
+	VMOVUPS      32(DI), Y13
+	VBROADCASTSS (SI), Y14
 	VMULPS       Y12, Y14, Y15
 	VADDPS       Y15, Y0, Y0
 	VMULPS       Y13, Y14, Y15
 	VADDPS       Y15, Y1, Y1
-	VBROADCASTSS 4(DX), Y14
+	VBROADCASTSS 4(SI), Y14
 	VMULPS       Y12, Y14, Y15
 	VADDPS       Y15, Y2, Y2
 	VMULPS       Y13, Y14, Y15
 	VADDPS       Y15, Y3, Y3
-	VBROADCASTSS 8(DX), Y14
+	VBROADCASTSS 8(SI), Y14
 	VMULPS       Y12, Y14, Y15
 	VADDPS       Y15, Y4, Y4
 	VMULPS       Y13, Y14, Y15
 	VADDPS       Y15, Y5, Y5
-	VBROADCASTSS 12(DX), Y14
+	VBROADCASTSS 12(SI), Y14
 	VMULPS       Y12, Y14, Y15
 	VADDPS       Y15, Y6, Y6
 	VMULPS       Y13, Y14, Y15
 	VADDPS       Y15, Y7, Y7
-	VBROADCASTSS 16(DX), Y14
+	VBROADCASTSS 16(SI), Y14
 	VMULPS       Y12, Y14, Y15
 	VADDPS       Y15, Y8, Y8
 	VMULPS       Y13, Y14, Y15
 	VADDPS       Y15, Y9, Y9
-	VBROADCASTSS 20(DX), Y14
+	VBROADCASTSS 20(SI), Y14
 	VMULPS       Y12, Y14, Y15
 	VADDPS       Y15, Y10, Y10
 	VMULPS       Y13, Y14, Y15
 	VADDPS       Y15, Y11, Y11
-	ADDQ         $0x00000018, DX
-	ADDQ         $0x00000040, BX
-	DECQ         SI
+	ADDQ         $0x00000018, SI
+	ADDQ         $0x00000040, DI
+	DECQ         R8
 	JNZ          next
 	SHLQ         $0x02, CX
-	VADDPS       (AX), Y0, Y0
+	SHLQ         $0x02, BX
+	VADDPS       (DX), Y0, Y0
 	VMOVUPS      Y0, (AX)
-	VADDPS       32(AX), Y1, Y1
+	VADDPS       32(DX), Y1, Y1
 	VMOVUPS      Y1, 32(AX)
 	ADDQ         CX, AX
-	VADDPS       (AX), Y2, Y2
+	ADDQ         BX, DX
+	VADDPS       (DX), Y2, Y2
 	VMOVUPS      Y2, (AX)
-	VADDPS       32(AX), Y3, Y3
+	VADDPS       32(DX), Y3, Y3
 	VMOVUPS      Y3, 32(AX)
 	ADDQ         CX, AX
-	VADDPS       (AX), Y4, Y4
+	ADDQ         BX, DX
+	VADDPS       (DX), Y4, Y4
 	VMOVUPS      Y4, (AX)
-	VADDPS       32(AX), Y5, Y5
+	VADDPS       32(DX), Y5, Y5
 	VMOVUPS      Y5, 32(AX)
 	ADDQ         CX, AX
-	VADDPS       (AX), Y6, Y6
+	ADDQ         BX, DX
+	VADDPS       (DX), Y6, Y6
 	VMOVUPS      Y6, (AX)
-	VADDPS       32(AX), Y7, Y7
+	VADDPS       32(DX), Y7, Y7
 	VMOVUPS      Y7, 32(AX)
 	ADDQ         CX, AX
-	VADDPS       (AX), Y8, Y8
+	ADDQ         BX, DX
+	VADDPS       (DX), Y8, Y8
 	VMOVUPS      Y8, (AX)
-	VADDPS       32(AX), Y9, Y9
+	VADDPS       32(DX), Y9, Y9
 	VMOVUPS      Y9, 32(AX)
 	ADDQ         CX, AX
-	VADDPS       (AX), Y10, Y10
+	ADDQ         BX, DX
+	VADDPS       (DX), Y10, Y10
 	VMOVUPS      Y10, (AX)
-	VADDPS       32(AX), Y11, Y11
+	VADDPS       32(DX), Y11, Y11
 	VMOVUPS      Y11, 32(AX)
 	ADDQ         CX, AX
+	ADDQ         BX, DX
 	VZEROUPPER
 	RET
 

@@ -10,6 +10,6 @@ func addMultiple(y []float32, factor float32, x []float32) {
 	addMultipleGo(y[n:], factor, x[n:])
 }
 
-func multiplyTile(c []float32, stride int, a, b []float32) {
-	multiplyTileNEON(&c[0], stride, &a[0], &b[0], len(a)/TileRows)
+func multiplyTile(c []float32, stride int, from []float32, fromStride int, a, b []float32) {
+	multiplyTileNEON(&c[0], stride, &from[0], fromStride, &a[0], &b[0], len(a)/TileRows)
 }

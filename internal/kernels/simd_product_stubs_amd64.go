@@ -4,10 +4,10 @@
 
 package kernels
 
-// multiplyTileAVX2 adds a·b to a tile of c whose rows are stride apart; n is above 0.
+// multiplyTileAVX2 sets a tile of c to a·b and a tile of from, whose rows are stride and fromStride apart; n is above 0.
 //
 //go:noescape
-func multiplyTileAVX2(c *float32, stride int, a *float32, b *float32, n int)
+func multiplyTileAVX2(c *float32, stride int, from *float32, fromStride int, a *float32, b *float32, n int)
 
 //go:noescape
 func addMultipleAVX2(y *float32, x *float32, n int, factor float32)

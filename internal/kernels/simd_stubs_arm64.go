@@ -4,10 +4,10 @@
 
 package kernels
 
-// multiplyTileNEON adds a·b to a tile of c whose rows are stride apart; n is above 0.
+// multiplyTileNEON sets a tile of c to a·b and a tile of from, whose rows are stride and fromStride apart; n is above 0.
 //
 //go:noescape
-func multiplyTileNEON(c *float32, stride int, a, b *float32, n int)
+func multiplyTileNEON(c *float32, stride int, from *float32, fromStride int, a, b *float32, n int)
 
 // addMultipleNEON takes n elements, a multiple of 8 above 0.
 //

@@ -60,15 +60,25 @@ func TestAdd(t *testing.T) {
 // Products with few rows, transposed operands and rows that are made are those of the definition, and the same on
 // any number of workers.
 func TestAddProducts(t *testing.T) {
-	for _, s := range append(shapes, [3]int{1, 3000, 70}, [3]int{300, 2, 70}, [3]int{2, 40, 700}, [3]int{300, 600, 20}) {
+	for _, s := range append(shapes, [3]int{1, 3000, 70}, [3]int{9, 50, 300}, [3]int{300, 2, 70}, [3]int{2, 40, 700}, [3]int{300, 600, 20}) {
 		a, b, bT := random(1, s[0], s[2]), random(2, s[2], s[1]), random(2, s[1], s[2]).T()
 		made := Product{A: a, B: Matrix{Rows: b.Rows, Columns: b.Columns}, Row: func(x []float32, k, j int) { copy(x, b.row(k)[j:]) }}
 		products := []Product{{A: a, B: b}, {A: a, B: bT}, {A: random(1, s[2], s[0]).T(), B: b}, made}
 		var first [][]float32
+		starts, lasts := random(3, s[0], 1).Data, random(4, s[1], 1).Data
 		for workers := range 3 {
 			for i := range products {
 				products[i].C = Of(make([]float32, s[0]*s[1]), s[0], s[1])
 				products[i].C.Data[0] = 1
+				if products[i].Fresh = i%2 == 1; products[i].Fresh {
+					products[i].C.Data = slices.Repeat([]float32{float32(math.NaN())}, s[0]*s[1])
+				}
+				if i == 1 {
+					products[i].Last = lasts
+				}
+				if i == 3 {
+					products[i].Start = Matrix{starts, s[0], s[1], 1, 0}
+				}
 			}
 			if err := AddProducts(t.Context(), workers+1, products); err != nil {
 				t.Fatal(err)
@@ -84,13 +94,47 @@ func TestAddProducts(t *testing.T) {
 			if p.Row != nil {
 				b = products[0].B
 			}
-			p.C.Data[0]--
+			if !p.Fresh {
+				p.C.Data[0]--
+			}
 			for i := range s[0] {
 				for j := range s[1] {
+					if n == 1 {
+						p.C.Data[i*s[1]+j] -= lasts[j]
+					}
+					if n == 3 {
+						p.C.Data[i*s[1]+j] -= starts[i]
+					}
 					if want := product(p.A, b, i, j); math.Abs(p.C.at(i, j)-want) > 1e-3 {
 						t.Fatalf("%v, product %d: %v at %d, %d; want %v", s, n, p.C.at(i, j), i, j, want)
 					}
 				}
+			}
+		}
+	}
+}
+
+// What is added last is added as if the product were made first.
+func TestLast(t *testing.T) {
+	for _, s := range append(shapes, [3]int{1, 3000, 70}, [3]int{9, 50, 600}, [3]int{300, 2, 70}, [3]int{300, 60, 600}) {
+		for name, b := range map[string]Matrix{"plain": random(2, s[2], s[1]), "transposed": random(2, s[1], s[2]).T()} {
+			both := make([]Product, 2)
+			last := random(4, s[1], 1).Data
+			for i := range both {
+				both[i] = Product{C: Of(make([]float32, s[0]*s[1]), s[0], s[1]), A: random(1, s[0], s[2]), B: b, Fresh: true}
+			}
+			both[1].Last = last
+			if err := AddProducts(t.Context(), 2, both); err != nil {
+				t.Fatal(err)
+			}
+			for i := range s[0] {
+				row := both[0].C.row(i)
+				for j := range row {
+					row[j] += last[j]
+				}
+			}
+			if !slices.Equal(both[0].C.Data, both[1].C.Data) {
+				t.Errorf("%v, %s: another sum", s, name)
 			}
 		}
 	}

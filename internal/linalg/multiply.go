@@ -14,11 +14,71 @@ const (
 	height = 40 * kernels.TileRows
 	width  = 32 * kernels.TileColumns
 	depth  = 256
+
+	shallow = 32 // products of so many numbers take less time than their sums to be written, which is then done row by row
 )
 
 // Multiplier adds products of matrices to other matrices. It owns its buffers and is not for
 // concurrent use.
-type Multiplier struct{ left, right, edge []float32 }
+type Multiplier struct {
+	left, right, edge, repeated []float32
+	begin                       begin
+}
+
+// begin is what a product is added to, if not to what is there. start may have no numbers, which are 0 then. last is added to
+// each row in the end.
+type begin struct {
+	fresh bool
+	start Matrix
+	last  []float32
+}
+
+// at is that of the part that begins at (i, j), for n of all products from k on.
+func (b begin) at(i, j, k, n, all int) begin {
+	if len(b.last) > 0 {
+		b.last = b.last[j:]
+		if k == 0 && n == all { // the same sum, without reading it again
+			return begin{true, Matrix{Data: b.last, Column: 1}, nil}
+		}
+		if k+n < all {
+			b.last = nil
+		}
+	}
+	if b.fresh = b.fresh && k == 0; b.fresh && len(b.start.Data) > 0 {
+		b.start.Data = b.start.Data[i*b.start.Row+j*b.start.Column:]
+	}
+	return b
+}
+
+// finish adds what is added last to a row of sums from column j on.
+func (b begin) finish(sums []float32, j int) {
+	if len(b.last) > 0 {
+		kernels.Add(sums, sums, b.last[j:][:len(sums)])
+	}
+}
+
+// set sets the elements of a matrix whose first one is (i, j).
+func (b begin) set(c Matrix, i, j int) {
+	if !b.fresh {
+		return
+	}
+	from := b.start
+	for r := range c.Rows {
+		row := c.row(r)
+		at := (i+r)*from.Row + j*from.Column
+		switch {
+		case len(from.Data) == 0:
+			clear(row)
+		case from.Column == 1:
+			copy(row, from.Data[at:])
+		default:
+			for k := range row {
+				row[k] = from.Data[at]
+				at += from.Column
+			}
+		}
+	}
+}
 
 // Add adds factor·a·b to c, whose rows are contiguous.
 func (m *Multiplier) Add(c Matrix, factor float32, a, b Matrix) {
@@ -59,7 +119,7 @@ func (m *Multiplier) addPart(c Matrix, factor float32, a, b Matrix, i, j int, lo
 		n := min(depth, a.Columns-k)
 		m.packLeft(a.Part(i, k, rows, n), factor)
 		pack(buffer.Grow(&m.right, int64(up(columns, kernels.TileColumns)*n)), b.Part(k, j, n, columns), kernels.TileColumns, 1)
-		m.addTiles(c.Part(i, j, rows, columns), n, lower, j-i)
+		m.addTiles(c.Part(i, j, rows, columns), n, lower, j-i, m.begin.at(i, j, k, n, a.Columns))
 	}
 }
 
@@ -70,35 +130,83 @@ func (m *Multiplier) packLeft(a Matrix, factor float32) {
 
 // addTiles adds the product of the packed operands, of n columns and rows, to c. With lower it leaves out elements
 // above a diagonal; shift is how many columns c begins behind its row.
-func (m *Multiplier) addTiles(c Matrix, n int, lower bool, shift int) {
-	for y := 0; y < c.Columns; y += kernels.TileColumns {
-		right := m.right[y*n:][:kernels.TileColumns*n]
+func (m *Multiplier) addTiles(c Matrix, n int, lower bool, shift int, from begin) {
+	t := tiles{c: c, n: n, lower: lower, shift: shift, from: from}
+	m.other(&t)
+	if n <= shallow {
 		for x := 0; x < c.Rows; x += kernels.TileRows {
-			if lower && shift+y >= x+kernels.TileRows {
-				continue
+			for y := 0; y < c.Columns; y += kernels.TileColumns {
+				m.addTile(&t, x, y)
 			}
-			last := kernels.TileColumns - 1 // column of the tile that its first row has
-			if lower {
-				last = x - shift - y
-			}
-			m.addTile(c.Part(x, y, c.Rows-x, c.Columns-y), m.left[x*n:][:kernels.TileRows*n], right, last)
+		}
+		return
+	}
+	for y := 0; y < c.Columns; y += kernels.TileColumns {
+		for x := 0; x < c.Rows; x += kernels.TileRows {
+			m.addTile(&t, x, y)
 		}
 	}
 }
 
-// addTile adds to the tile at the beginning of c, which may be smaller than a tile. Its first row ends with column
-// last, and each row with a column more.
-func (m *Multiplier) addTile(c Matrix, left, right []float32, last int) {
-	if c.Rows >= kernels.TileRows && c.Columns >= kernels.TileColumns && last >= kernels.TileColumns-1 {
-		kernels.MultiplyTile(c.Data, c.Row, left, right)
-		return
+// tiles is a sum of packed operands, and what it is added to: the elements of other, for a whole tile.
+type tiles struct {
+	c, other Matrix
+	n        int
+	lower    bool
+	shift    int
+	from     begin
+}
+
+// zeros are a row of a tile.
+var zeros [kernels.TileColumns]float32
+
+// other finds what whole tiles are added to.
+func (m *Multiplier) other(t *tiles) {
+	start := t.from.start
+	switch {
+	case !t.from.fresh:
+		t.other = t.c
+	case len(start.Data) == 0:
+		t.other = Matrix{Data: zeros[:]}
+	case start.Column == 1:
+		t.other = start
+	default: // numbers that are repeated along the rows
+		repeated := buffer.Grow(&m.repeated, int64(t.c.Rows*kernels.TileColumns))
+		for i := range t.c.Rows {
+			for j := range kernels.TileColumns {
+				repeated[i*kernels.TileColumns+j] = start.Data[i*start.Row]
+			}
+		}
+		t.other = Matrix{Data: repeated, Row: kernels.TileColumns}
 	}
-	clear(buffer.Grow(&m.edge, kernels.TileRows*kernels.TileColumns))
-	kernels.MultiplyTile(m.edge, kernels.TileColumns, left, right)
-	for i := range min(c.Rows, kernels.TileRows) {
-		row := c.Data[i*c.Row:][:max(min(c.Columns, kernels.TileColumns, last+i+1), 0)]
-		for j := range row {
-			row[j] += m.edge[i*kernels.TileColumns+j]
+}
+
+// addTile adds to the tile at (x, y), which may be smaller than a tile.
+func (m *Multiplier) addTile(t *tiles, x, y int) {
+	last := kernels.TileColumns - 1 // column of the tile that its first row has; each row has a column more
+	if t.lower {
+		if last = x - t.shift - y; last <= -kernels.TileRows {
+			return
+		}
+	}
+	rows, columns := min(kernels.TileRows, t.c.Rows-x), min(kernels.TileColumns, t.c.Columns-y)
+	c, left, right := t.c.Data[x*t.c.Row+y:], m.left[x*t.n:][:kernels.TileRows*t.n], m.right[y*t.n:][:kernels.TileColumns*t.n]
+	if rows == kernels.TileRows && columns == kernels.TileColumns && last >= kernels.TileColumns-1 {
+		kernels.MultiplyTile(c, t.c.Row, t.other.Data[x*t.other.Row+y*t.other.Column:], t.other.Row, left, right)
+	} else {
+		t.from.set(t.c.Part(x, y, rows, columns), x, y)
+		edge := buffer.Grow(&m.edge, kernels.TileRows*kernels.TileColumns)
+		kernels.MultiplyTile(edge, kernels.TileColumns, zeros[:], 0, left, right)
+		for i := range rows {
+			row := c[i*t.c.Row:][:max(min(columns, last+i+1), 0)]
+			for j := range row {
+				row[j] += edge[i*kernels.TileColumns+j]
+			}
+		}
+	}
+	if len(t.from.last) > 0 {
+		for i := range rows {
+			t.from.finish(c[i*t.c.Row:][:columns], y)
 		}
 	}
 }

@@ -13,6 +13,14 @@ import (
 type Product struct {
 	C, A, B Matrix
 
+	// Fresh says that the numbers of C are undefined before. The product is added to Start, or to 0 if it has no numbers.
+	// Start has the shape of C; distances of 0 repeat its numbers. Its columns are 0 or 1 apart.
+	Fresh bool
+	Start Matrix
+
+	// Last is added to each row in the end, or nil. Start has no numbers then, and C is fresh.
+	Last []float32
+
 	// Row is an alternative to the numbers of B: it sets x to the elements of row k from column j on.
 	Row func(x []float32, k, j int)
 }
@@ -37,12 +45,8 @@ func AddProducts(ctx context.Context, workers int, products []Product) error {
 	var parts []part
 	for n := range products {
 		p := &products[n]
-		down, across := height, width
-		if p.fewRows() {
-			across = fewWidth
-		}
-		for i := 0; i < p.C.Rows; i += down {
-			for j := 0; j < p.C.Columns; j += across {
+		for i := 0; i < p.C.Rows; i += height {
+			for j := 0; j < p.C.Columns; j += p.across() {
 				parts = append(parts, part{p, i, j})
 			}
 		}
@@ -51,7 +55,10 @@ func AddProducts(ctx context.Context, workers int, products []Product) error {
 		m := buffers.Get().(*productBuffers)
 		defer buffers.Put(m)
 		p := parts[i]
+		m.begin = begin{p.p.Fresh, p.p.Start, p.p.Last}
 		switch {
+		case p.p.A.Columns == 0:
+			m.begin.at(0, 0, 0, 0, 0).set(p.p.C.Part(p.i, p.j, min(height, p.p.C.Rows-p.i), min(p.p.across(), p.p.C.Columns-p.j)), p.i, p.j)
 		case p.p.fewRows():
 			p.p.addRows(m, p.j)
 		case p.p.fewColumns():
@@ -74,6 +81,14 @@ func AddProducts(ctx context.Context, workers int, products []Product) error {
 	return context.Cause(ctx)
 }
 
+// across is the columns of a part.
+func (p *Product) across() int {
+	if p.fewRows() {
+		return fewWidth
+	}
+	return width
+}
+
 func (p *Product) fewRows() bool {
 	return p.C.Rows <= few && p.Row == nil && (p.B.Column == 1 || p.B.Row == 1)
 }
@@ -83,6 +98,7 @@ func (p *Product) fewColumns() bool { return p.C.Columns <= few && p.A.Column ==
 // addColumns adds to rows of C from i on.
 func (p *Product) addColumns(m *productBuffers, i int) {
 	rows, inner := min(height, p.C.Rows-i), p.A.Columns
+	m.begin.at(0, 0, 0, inner, inner).set(p.C.Part(i, 0, rows, p.C.Columns), i, 0)
 	columns := buffer.Grow(&m.row, int64(p.C.Columns*inner))
 	for k := range inner {
 		var row [few]float32
@@ -106,6 +122,7 @@ func (p *Product) addColumns(m *productBuffers, i int) {
 // addRows adds to the columns of C from j on.
 func (p *Product) addRows(m *productBuffers, j int) {
 	columns := min(fewWidth, p.C.Columns-j)
+	m.begin.set(p.C.Part(0, j, p.C.Rows, columns), 0, j)
 	for i := range p.C.Rows {
 		left, sums := buffer.Grow(&m.row, int64(p.A.Columns)), p.C.Data[i*p.C.Row+j:][:columns]
 		for k := range left {
@@ -115,11 +132,13 @@ func (p *Product) addRows(m *productBuffers, j int) {
 			for k, v := range left {
 				kernels.AddMultiple(sums, v, p.B.Data[k*p.B.Row+j:][:columns])
 			}
+			m.begin.finish(sums, j)
 			continue
 		}
 		for k := range sums {
 			sums[k] += kernels.Dot(left, p.B.Data[(j+k)*p.B.Column:][:len(left)])
 		}
+		m.begin.finish(sums, j)
 	}
 }
 
@@ -144,6 +163,6 @@ func (m *productBuffers) addPartMade(p *Product, i, j int) {
 				*(*[kernels.TileColumns]float32)(right[x*n+y*kernels.TileColumns:]) = *(*[kernels.TileColumns]float32)(row[x:])
 			}
 		}
-		m.addTiles(p.C.Part(i, j, rows, columns), n, false, 0)
+		m.addTiles(p.C.Part(i, j, rows, columns), n, false, 0, m.begin.at(i, j, k, n, p.A.Columns))
 	}
 }

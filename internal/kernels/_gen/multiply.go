@@ -22,15 +22,17 @@ func addMultiple(s isa) {
 	end()
 }
 
-// multiplyTile adds the product of two packed matrices to a tile of a third. Products are
+// multiplyTile sets a tile to the sum of another one and the product of two packed matrices. Products are
 // rounded before they are added, as in Go.
 func multiplyTile() {
 	const rows, vectors = 6, 2
-	TEXT("multiplyTileAVX2", NOSPLIT, "func(c *float32, stride int, a, b *float32, n int)")
+	TEXT("multiplyTileAVX2", NOSPLIT, "func(c *float32, stride int, from *float32, fromStride int, a, b *float32, n int)")
 	Pragma("noescape")
-	Doc("multiplyTileAVX2 adds a·b to a tile of c whose rows are stride apart; n is above 0.")
+	Doc("multiplyTileAVX2 sets a tile of c to a·b and a tile of from, whose rows are stride and fromStride apart; n is above 0.")
 	c := Load(Param("c"), GP64())
 	stride := Load(Param("stride"), GP64())
+	from := Load(Param("from"), GP64())
+	fromStride := Load(Param("fromStride"), GP64())
 	a := Load(Param("a"), GP64())
 	b := Load(Param("b"), GP64())
 	n := Load(Param("n"), GP64())
@@ -59,13 +61,14 @@ func multiplyTile() {
 	DECQ(n)
 	JNZ(operand.LabelRef("next"))
 	SHLQ(operand.U8(2), stride)
+	SHLQ(operand.U8(2), fromStride)
 	for i := range sums {
 		for j, v := range sums[i] {
-			m := operand.Mem{Base: c, Disp: 32 * j}
-			VADDPS(m, v, v)
-			VMOVUPS(v, m)
+			VADDPS(operand.Mem{Base: from, Disp: 32 * j}, v, v)
+			VMOVUPS(v, operand.Mem{Base: c, Disp: 32 * j})
 		}
 		ADDQ(stride, c)
+		ADDQ(fromStride, from)
 	}
 	VZEROUPPER()
 	RET()

@@ -162,7 +162,7 @@ func transposed(n *node) error {
 		return err
 	}
 	if g := n.room(0); g != nil {
-		if err := s.Convolve(n.Context(), op.Workers(), g, n.dy[0], n.x(1)); err != nil {
+		if err := s.Convolve(n.Context(), op.Workers(), g, n.dy[0], n.x(1), nil); err != nil {
 			return err
 		}
 	}

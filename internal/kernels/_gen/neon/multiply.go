@@ -1,12 +1,13 @@
 package main
 
-// multiplyTile adds the product of two packed matrices to a tile. Products are rounded before they are added, as
+// multiplyTile sets a tile to the sum of another one and the product of two packed matrices. Products are rounded before they are added, as
 // in Go.
 func multiplyTile() {
 	const rows, columns = 6, 4 // columns of vectors
-	function("multiplyTile", "adds a·b to a tile of c whose rows are stride apart; n is above 0.",
-		"c *float32, stride int, a, b *float32, n int")
-	c, stride, a, b, n := param("c"), param("stride"), param("a"), param("b"), param("n")
+	function("multiplyTile", "sets a tile of c to a·b and a tile of from, whose rows are stride and fromStride apart; n is above 0.",
+		"c *float32, stride int, from *float32, fromStride int, a, b *float32, n int")
+	c, stride, from, fromStride := param("c"), param("stride"), param("from"), param("fromStride")
+	a, b, n := param("a"), param("b"), param("n")
 	var sums [rows][]vector
 	for i := range sums {
 		sums[i] = vectors(columns)
@@ -29,14 +30,16 @@ func multiplyTile() {
 		}
 	})
 	line("LSL $2, %v", stride)
+	line("LSL $2, %v", fromStride)
 	for _, row := range sums {
 		for j := 0; j < columns; j += 2 {
-			loadAt(c, 16*j, right[:2]...)
+			loadAt(from, 16*j, right[:2]...)
 			fadd(row[j], right[0], row[j])
 			fadd(row[j+1], right[1], row[j+1])
 			storeAt(c, 16*j, row[j:j+2]...)
 		}
 		line("ADD %v, %v", stride, c)
+		line("ADD %v, %v", fromStride, from)
 	}
 	end()
 }

@@ -34,7 +34,8 @@ type scope struct {
 	depth  int
 	main   bool
 	values map[string]*execute.Tensor
-	uses   map[string]int // readers that have not run yet
+	uses   map[string]int             // readers that have not run yet
+	done   map[*onnxpb.NodeProto]bool // sums that were computed with their products
 }
 
 func (e *evaluator) newScope(outer *scope, g *onnxpb.GraphProto) *scope {
@@ -157,6 +158,9 @@ func (e *evaluator) run(s *scope, n *step) (err error) {
 	if n.refused != nil {
 		return n.refused
 	}
+	if s.done[n.node] {
+		return nil
+	}
 	before := e.memory.begin()
 	defer func() { e.memory.end(before) }()
 	if err := e.budget.spend(workOfNode); err != nil {
@@ -170,12 +174,48 @@ func (e *evaluator) run(s *scope, n *step) (err error) {
 	if n.function != nil {
 		results, err = e.function(s, n, in)
 	} else {
-		results, err = n.operator.Run(&op.Call{Host: &host{e, s}, Node: n.node, In: in, Opset: s.opset})
+		c := &op.Call{Host: &host{e, s}, Node: n.node, In: in, Opset: s.opset}
+		if c.Last, err = e.last(s, n, in); err != nil {
+			return err
+		}
+		if results, err = n.operator.Run(c); err == nil && c.Last != nil {
+			return e.keepSum(s, n, results)
+		}
 	}
 	if err != nil {
 		return err
 	}
 	return e.keep(s, n, results)
+}
+
+// last returns what a product and its sum add to each row, or nil if they are computed one after another.
+func (e *evaluator) last(s *scope, n *step, in []*execute.Tensor) (*execute.Tensor, error) {
+	if n.sum == nil || s.uses[n.node.Output[0]] != 1 || e.session.runner.arithmetic != nil {
+		return nil, nil
+	}
+	a, b := in[0], in[1]
+	if a.DType != dtype.Float32 || b.DType != a.DType || len(a.Dims) == 0 || len(b.Dims) < 2 {
+		return nil, nil
+	}
+	t, err := e.value(s, n.sum.bias)
+	if err != nil || t == nil || t.DType != a.DType || len(t.Dims) != 1 || t.Dims[0] != b.Dims[len(b.Dims)-1] {
+		return nil, err
+	}
+	return t, nil
+}
+
+// keepSum stores the result of a product and its sum as that of the sum.
+func (e *evaluator) keepSum(s *scope, product *step, results []*execute.Tensor) error {
+	name := product.node.Output[0]
+	if s.main {
+		e.sizes[name], e.shapes[name] = int64(bytesOf(results[0])), results[0].Dims
+	}
+	if s.done == nil {
+		s.done = map[*onnxpb.NodeProto]bool{}
+	}
+	s.done[product.sum.step.node] = true
+	e.forget(s, product)
+	return e.keep(s, product.sum.step, results)
 }
 
 // inputs returns the values of a node's inputs, nil for absent ones. The first required

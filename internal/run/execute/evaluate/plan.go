@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/run/execute"
 	"onnxquant/internal/run/execute/op"
@@ -45,6 +46,14 @@ type step struct {
 	opset    int64              // of the body
 	refused  error              // why it cannot run, or nil
 	reads    []string           // values from outside of it
+	sum      *sum               // of a MatMul, or nil
+}
+
+// sum is an Add that alone reads a MatMul, and a stored tensor besides. Both are computed at once where nobody asks for
+// the product itself, to the same bits.
+type sum struct {
+	step *step
+	bias string
 }
 
 // plan is a graph as it is run.
@@ -104,8 +113,36 @@ func (p *plans) plan(g *onnxpb.GraphProto) *plan {
 		made.steps = append(made.steps, s)
 	}
 	made.order()
+	made.join()
 	p.graphs[g] = made
 	return made
+}
+
+// join finds the sums of products.
+func (p *plan) join() {
+	readers := map[string]*step{}
+	for i := range p.steps {
+		for _, name := range p.steps[i].reads {
+			readers[name] = &p.steps[i]
+		}
+	}
+	for i := range p.steps {
+		n := p.steps[i].node
+		if n.GetOpType() != "MatMul" || n.GetDomain() != "" || len(n.Output) != 1 || p.uses[n.Output[0]] != 1 {
+			continue
+		}
+		reader := readers[n.Output[0]]
+		if reader == nil || reader.node.GetOpType() != "Add" || reader.node.GetDomain() != "" || len(reader.node.Input) != 2 || reader.refused != nil {
+			continue
+		}
+		other := reader.node.Input[0]
+		if other == n.Output[0] {
+			other = reader.node.Input[1]
+		}
+		if t := p.stored[other]; t != nil && len(t.GetDims()) == 1 && t.GetDataType() == int32(dtype.Float32) {
+			p.steps[i].sum = &sum{reader, other}
+		}
+	}
 }
 
 // part returns the part of a plan that makes some values, from those that are given and what the graph has. The
@@ -129,6 +166,9 @@ func (p *plan) part(values []string, given map[string]*execute.Tensor) *plan {
 		for _, name := range s.reads {
 			need(name)
 			some.uses[name]++
+		}
+		if s.sum != nil && !slices.ContainsFunc(some.steps, func(later step) bool { return later.node == s.sum.step.node }) {
+			s.sum = nil
 		}
 		some.steps = append(some.steps, s)
 	}

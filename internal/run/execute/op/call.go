@@ -82,6 +82,9 @@ type Call struct {
 	Node  *onnxpb.NodeProto
 	In    []*execute.Tensor // nil for absent ones
 	Opset int64             // of ONNX
+
+	// Last is what MatMul adds to each row of its result, of float32, or nil.
+	Last *execute.Tensor
 }
 
 // Unsupported returns an error that wraps execute.ErrUnsupported.

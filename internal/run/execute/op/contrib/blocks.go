@@ -100,11 +100,9 @@ func runMatMulNBits(c *op.Call) ([]*execute.Tensor, error) {
 	dims := slices.Clone(x.Dims)
 	dims[len(dims)-1] = int64(n)
 	return op.One(c.NewFloats(x.DType, dims, func(y []float32) error {
-		clear(y)
+		start := linalg.Matrix{Column: 1}
 		if bias != nil {
-			for i, list := 0, op.Floats(bias); i < rows; i++ {
-				copy(y[i*n:], list)
-			}
+			start.Data = op.Floats(bias)
 		}
 		left := linalg.Of(op.Floats(x), rows, k)
 		some := min(n, max(1, atOnce/k))
@@ -113,7 +111,7 @@ func runMatMulNBits(c *op.Call) ([]*execute.Tensor, error) {
 			m := min(some, n-j)
 			w.decode(decoded, j, m)
 			part := linalg.Of(y, rows, n).Part(0, j, rows, m)
-			if err := linalg.AddProducts(c.Context(), op.Workers(), []linalg.Product{{C: part, A: left, B: linalg.Of(decoded, m, k).T()}}); err != nil {
+			if err := linalg.AddProducts(c.Context(), op.Workers(), []linalg.Product{{C: part, A: left, B: linalg.Of(decoded, m, k).T(), Fresh: true, Start: start.Part(0, j, rows, m)}}); err != nil {
 				return err
 			}
 		}

@@ -94,7 +94,7 @@ func (a *Attention) head(c *op.Call, b, h int, scores []float32, y, q, k, v lina
 		return nil
 	}
 	s := linalg.Of(scores, q.Rows, n)
-	if err := linalg.AddProducts(c.Context(), op.Workers(), []linalg.Product{{C: s, A: q, B: k.T()}}); err != nil {
+	if err := linalg.AddProducts(c.Context(), op.Workers(), []linalg.Product{{C: s, A: q, B: k.T(), Fresh: true}}); err != nil {
 		return err
 	}
 	see := func(stage int) {
@@ -127,7 +127,7 @@ func (a *Attention) head(c *op.Call, b, h int, scores []float32, y, q, k, v lina
 		reduce.Softmax(row, row)
 	}
 	see(3)
-	return linalg.AddProducts(c.Context(), op.Workers(), []linalg.Product{{C: y, A: s, B: v}})
+	return linalg.AddProducts(c.Context(), op.Workers(), []linalg.Product{{C: y, A: s, B: v, Fresh: true}})
 }
 
 // Tensor returns the heads as a tensor, of rank 3 if flat.

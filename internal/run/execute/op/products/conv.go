@@ -79,12 +79,11 @@ func runConv(c *op.Call) ([]*execute.Tensor, error) {
 		return op.One(execute.FromFloat64s(x.DType, s.dims, y))
 	}
 	return op.One(c.NewFloats(x.DType, s.dims, func(y []float32) error {
+		var biases []float32
 		if bias != nil {
-			spread(y, op.Floats(bias), s.shape.Images)
-		} else {
-			clear(y)
+			biases = op.Floats(bias)
 		}
-		return s.shape.Convolve(c.Context(), op.Workers(), y, op.Floats(x), op.Floats(k))
+		return s.shape.Convolve(c.Context(), op.Workers(), y, op.Floats(x), op.Floats(k), biases)
 	}))
 }
 

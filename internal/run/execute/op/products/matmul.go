@@ -53,8 +53,8 @@ func (o operand) matrix(data []float32, i int) linalg.Matrix {
 }
 
 // product multiplies stacks of matrices, which are broadcast, to a tensor with dims lead…, rows, columns. start
-// may be nil; it sets the elements to which the product is added.
-func product(c *op.Call, a, b operand, start func(y []float32)) (*execute.Tensor, error) {
+// is what they are added to, or empty.
+func product(c *op.Call, a, b operand, start linalg.Matrix) (*execute.Tensor, error) {
 	if a.DType != b.DType {
 		return nil, op.ErrTypes
 	}
@@ -86,18 +86,16 @@ func product(c *op.Call, a, b operand, start func(y []float32)) (*execute.Tensor
 		return doubleProduct(c, places, a, b, dims)
 	}
 	return c.NewFloats(a.DType, dims, func(y []float32) error {
-		if start == nil {
-			start = func(y []float32) { clear(y) }
-		}
-		start(y)
-		if len(y) == 0 || a.columns == 0 {
-			return nil
-		}
 		left, right := op.Floats(a.Tensor), op.Floats(b.Tensor)
 		list := make([]linalg.Product, len(places))
 		size := a.rows * b.columns
 		for i, p := range places {
-			list[i] = linalg.Product{C: linalg.Of(y[i*size:], a.rows, b.columns), A: a.matrix(left, p[0]), B: b.matrix(right, p[1])}
+			list[i] = linalg.Product{C: linalg.Of(y[i*size:], a.rows, b.columns), A: a.matrix(left, p[0]), B: b.matrix(right, p[1]), Fresh: true, Start: start}
+		}
+		if c.Last != nil {
+			for i := range list {
+				list[i].Last = op.Floats(c.Last)
+			}
 		}
 		return linalg.AddProducts(c.Context(), op.Workers(), list)
 	})
@@ -241,7 +239,7 @@ func MatMul(c *op.Call, x, y *execute.Tensor) (*execute.Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := product(c, a, b, nil)
+	t, err := product(c, a, b, linalg.Matrix{})
 	if err != nil {
 		return nil, err
 	}
@@ -284,15 +282,19 @@ func runGemm(c *op.Call) ([]*execute.Tensor, error) {
 	alpha, beta := float64(c.Float("alpha", 1)), float64(c.Float("beta", 1))
 	dims := []int64{int64(a.rows), int64(b.columns)}
 	bias := c.Input(2)
+	if alpha == 1 && beta == 1 && bias != nil && a.DType == dtype.Float32 && bias.DType == a.DType && c.Arithmetic() == nil {
+		if same, err := op.Broadcast(bias.Dims, dims); err != nil || !slices.Equal(same, dims) {
+			return nil, fmt.Errorf("cannot add dims %v to %v", bias.Dims, dims)
+		}
+		steps := op.Spread(bias.Dims, dims)
+		return op.One(product(c, a, b, linalg.Matrix{Data: op.Floats(bias), Rows: a.rows, Columns: b.columns, Row: int(steps[0]), Column: int(steps[1])}))
+	}
 	if bias != nil {
 		if bias, err = c.Expand(bias, dims); err != nil {
 			return nil, err
 		}
 	}
-	if alpha == 1 && beta == 1 && bias != nil && a.DType == dtype.Float32 && bias.DType == a.DType && c.Arithmetic() == nil {
-		return op.One(product(c, a, b, func(y []float32) { copy(y, op.Floats(bias)) }))
-	}
-	t, err := product(c, a, b, nil)
+	t, err := product(c, a, b, linalg.Matrix{})
 	if err != nil || bias == nil && alpha == 1 {
 		return op.One(t, err)
 	}

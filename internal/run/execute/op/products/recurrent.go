@@ -127,16 +127,12 @@ func (n *recurrent) run(step cell) ([]float32, error) {
 	for d := range n.directions {
 		// The products with the inputs of all steps at once.
 		given := linalg.Of(make([]float32, n.length*n.batch*rows), n.length*n.batch, rows)
-		w := linalg.Of(n.w[d*rows*n.in:], rows, n.in)
-		if n.in > 0 && len(given.Data) > 0 {
-			if err := linalg.AddProducts(n.c.Context(), op.Workers(), []linalg.Product{{C: given, A: linalg.Of(n.x, n.length*n.batch, n.in), B: w.T()}}); err != nil {
-				return nil, err
-			}
-		}
+		p := linalg.Product{C: given, A: linalg.Of(n.x, n.length*n.batch, n.in), B: linalg.Of(n.w[d*rows*n.in:], rows, n.in).T(), Fresh: true}
 		if n.b != nil {
-			for i := range given.Rows {
-				kernels.Add(given.Data[i*rows:][:rows], given.Data[i*rows:][:rows], n.b[d*2*rows:][:rows])
-			}
+			p.Start = linalg.Matrix{Data: n.b[d*2*rows:], Column: 1}
+		}
+		if err := linalg.AddProducts(n.c.Context(), op.Workers(), []linalg.Product{p}); err != nil {
+			return nil, err
 		}
 		back := n.c.Text("direction", "forward") == "reverse" || d == 1
 		for b := range n.batch {
