@@ -27,17 +27,13 @@ func rational(y, x []float32, f *Rational) {
 }
 
 func dot(x, y []float32) float32 {
-	whole := len(x) / dotLanes * dotLanes
-	if whole == 0 || instructions == plainGo {
-		return dotGo(x, y)
+	switch instructions {
+	case avx512:
+		return dotAVX512(&x[0], &y[0], len(x))
+	case avx2:
+		return dotAVX2(&x[0], &y[0], len(x))
 	}
-	var sums [dotLanes]float32
-	if instructions == avx512 {
-		dotAVX512(&sums[0], &x[0], &y[0], whole)
-	} else {
-		dotAVX2(&sums[0], &x[0], &y[0], whole)
-	}
-	return dotRest(&sums, x[whole:], y[whole:])
+	return dotGo(x, y)
 }
 
 func add(y, a, b []float32) {

@@ -460,40 +460,133 @@ End:
 	VZEROUPPER
 	RET
 
-// func dotAVX2(sums *float32, x *float32, y *float32, n int)
-// Requires: AVX, AVX2
-TEXT ·dotAVX2(SB), NOSPLIT, $0-32
-	MOVQ  sums+0(FP), AX
-	MOVQ  x+8(FP), CX
-	MOVQ  y+16(FP), DX
-	MOVQ  n+24(FP), BX
+// func dotAVX2(x *float32, y *float32, n int) float32
+// Requires: AVX, AVX2, SSE
+TEXT ·dotAVX2(SB), NOSPLIT, $0-28
+	MOVQ  x+0(FP), AX
+	MOVQ  y+8(FP), CX
+	MOVQ  n+16(FP), DX
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
 	VPXOR Y3, Y3, Y3
+	SUBQ  $0x00000020, DX
+	JLT   rest
 
 next:
-	VMOVUPS (CX), Y4
-	VMULPS  (DX), Y4, Y4
+	VMOVUPS (AX), Y4
+	VMULPS  (CX), Y4, Y4
 	VADDPS  Y4, Y0, Y0
-	VMOVUPS 32(CX), Y4
-	VMULPS  32(DX), Y4, Y4
+	VMOVUPS 32(AX), Y4
+	VMULPS  32(CX), Y4, Y4
 	VADDPS  Y4, Y1, Y1
-	VMOVUPS 64(CX), Y4
-	VMULPS  64(DX), Y4, Y4
+	VMOVUPS 64(AX), Y4
+	VMULPS  64(CX), Y4, Y4
 	VADDPS  Y4, Y2, Y2
-	VMOVUPS 96(CX), Y4
-	VMULPS  96(DX), Y4, Y4
+	VMOVUPS 96(AX), Y4
+	VMULPS  96(CX), Y4, Y4
 	VADDPS  Y4, Y3, Y3
+	ADDQ    $0x00000080, AX
 	ADDQ    $0x00000080, CX
-	ADDQ    $0x00000080, DX
-	SUBQ    $0x00000020, BX
-	JNZ     next
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, 64(AX)
-	VMOVUPS Y3, 96(AX)
+	SUBQ    $0x00000020, DX
+	JGE     next
+
+rest:
+	ADDQ    $0x00000020, DX
+	JZ      sum
+	CMPQ    DX, $0x00000008
+	JLT     part0
+	VMOVUPS (AX), Y4
+	VMULPS  (CX), Y4, Y4
+	VADDPS  Y4, Y0, Y0
+	SUBQ    $0x00000008, DX
+	JMP     after0
+
+part0:
+	LEAQ       tailMasks<>+32(SB), BX
+	NEGQ       DX
+	VMOVUPS    (BX)(DX*4), Y4
+	VMASKMOVPS (AX), Y4, Y4
+	VMOVUPS    (BX)(DX*4), Y5
+	VMASKMOVPS (CX), Y5, Y5
+	VMULPS     Y5, Y4, Y4
+	VADDPS     Y4, Y0, Y0
+	JMP        sum
+
+after0:
+	CMPQ    DX, $0x00000008
+	JLT     part1
+	VMOVUPS 32(AX), Y4
+	VMULPS  32(CX), Y4, Y4
+	VADDPS  Y4, Y1, Y1
+	SUBQ    $0x00000008, DX
+	JMP     after1
+
+part1:
+	LEAQ       tailMasks<>+32(SB), BX
+	NEGQ       DX
+	VMOVUPS    (BX)(DX*4), Y4
+	VMASKMOVPS 32(AX), Y4, Y4
+	VMOVUPS    (BX)(DX*4), Y5
+	VMASKMOVPS 32(CX), Y5, Y5
+	VMULPS     Y5, Y4, Y4
+	VADDPS     Y4, Y1, Y1
+	JMP        sum
+
+after1:
+	CMPQ    DX, $0x00000008
+	JLT     part2
+	VMOVUPS 64(AX), Y4
+	VMULPS  64(CX), Y4, Y4
+	VADDPS  Y4, Y2, Y2
+	SUBQ    $0x00000008, DX
+	JMP     after2
+
+part2:
+	LEAQ       tailMasks<>+32(SB), BX
+	NEGQ       DX
+	VMOVUPS    (BX)(DX*4), Y4
+	VMASKMOVPS 64(AX), Y4, Y4
+	VMOVUPS    (BX)(DX*4), Y5
+	VMASKMOVPS 64(CX), Y5, Y5
+	VMULPS     Y5, Y4, Y4
+	VADDPS     Y4, Y2, Y2
+	JMP        sum
+
+after2:
+	CMPQ    DX, $0x00000008
+	JLT     part3
+	VMOVUPS 96(AX), Y4
+	VMULPS  96(CX), Y4, Y4
+	VADDPS  Y4, Y3, Y3
+	SUBQ    $0x00000008, DX
+	JMP     after3
+
+part3:
+	LEAQ       tailMasks<>+32(SB), BX
+	NEGQ       DX
+	VMOVUPS    (BX)(DX*4), Y4
+	VMASKMOVPS 96(AX), Y4, Y4
+	VMOVUPS    (BX)(DX*4), Y5
+	VMASKMOVPS 96(CX), Y5, Y5
+	VMULPS     Y5, Y4, Y4
+	VADDPS     Y4, Y3, Y3
+	JMP        sum
+
+after3:
+sum:
+	VADDPS       Y2, Y0, Y0
+	VADDPS       Y3, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VPSHUFD      $0x4e, X0, X1
+	VADDPS       X1, X0, X0
+	VPSHUFD      $0xb1, X0, X1
+	VADDPS       X1, X0, X0
+	VMOVAPS      X0, X0
 	VZEROUPPER
+	MOVSS        X0, ret+24(FP)
 	RET
 
 // func addAVX2(y *float32, a *float32, b *float32, n int)
@@ -908,30 +1001,83 @@ End:
 	VZEROUPPER
 	RET
 
-// func dotAVX512(sums *float32, x *float32, y *float32, n int)
-// Requires: AVX, AVX512F
-TEXT ·dotAVX512(SB), NOSPLIT, $0-32
-	MOVQ   sums+0(FP), AX
-	MOVQ   x+8(FP), CX
-	MOVQ   y+16(FP), DX
-	MOVQ   n+24(FP), BX
+// func dotAVX512(x *float32, y *float32, n int) float32
+// Requires: AVX, AVX2, AVX512F, BMI2, SSE
+TEXT ·dotAVX512(SB), NOSPLIT, $0-28
+	MOVQ   x+0(FP), AX
+	MOVQ   y+8(FP), CX
+	MOVQ   n+16(FP), DX
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
+	SUBQ   $0x00000020, DX
+	JLT    rest
 
 next:
-	VMOVUPS (CX), Z2
-	VMULPS  (DX), Z2, Z2
+	VMOVUPS (AX), Z2
+	VMULPS  (CX), Z2, Z2
 	VADDPS  Z2, Z0, Z0
-	VMOVUPS 64(CX), Z2
-	VMULPS  64(DX), Z2, Z2
+	VMOVUPS 64(AX), Z2
+	VMULPS  64(CX), Z2, Z2
 	VADDPS  Z2, Z1, Z1
+	ADDQ    $0x00000080, AX
 	ADDQ    $0x00000080, CX
-	ADDQ    $0x00000080, DX
-	SUBQ    $0x00000020, BX
-	JNZ     next
-	VMOVUPS Z0, (AX)
-	VMOVUPS Z1, 64(AX)
+	SUBQ    $0x00000020, DX
+	JGE     next
+
+rest:
+	ADDQ    $0x00000020, DX
+	JZ      sum
+	CMPQ    DX, $0x00000010
+	JLT     part0
+	VMOVUPS (AX), Z2
+	VMULPS  (CX), Z2, Z2
+	VADDPS  Z2, Z0, Z0
+	SUBQ    $0x00000010, DX
+	JMP     after0
+
+part0:
+	MOVL      $0xffffffff, BX
+	BZHIL     DX, BX, BX
+	KMOVW     BX, K1
+	VMOVUPS.Z (AX), K1, Z2
+	VMOVUPS.Z (CX), K1, Z3
+	VMULPS    Z3, Z2, Z2
+	VADDPS    Z2, Z0, Z0
+	JMP       sum
+
+after0:
+	CMPQ    DX, $0x00000010
+	JLT     part1
+	VMOVUPS 64(AX), Z2
+	VMULPS  64(CX), Z2, Z2
+	VADDPS  Z2, Z1, Z1
+	SUBQ    $0x00000010, DX
+	JMP     after1
+
+part1:
+	MOVL      $0xffffffff, BX
+	BZHIL     DX, BX, BX
+	KMOVW     BX, K1
+	VMOVUPS.Z 64(AX), K1, Z2
+	VMOVUPS.Z 64(CX), K1, Z3
+	VMULPS    Z3, Z2, Z2
+	VADDPS    Z2, Z1, Z1
+	JMP       sum
+
+after1:
+sum:
+	VADDPS        Z1, Z0, Z0
+	VEXTRACTI64X4 $0x01, Z0, Y1
+	VADDPS        Y1, Y0, Y0
+	VEXTRACTI128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VPSHUFD       $0x4e, X0, X1
+	VADDPS        X1, X0, X0
+	VPSHUFD       $0xb1, X0, X1
+	VADDPS        X1, X0, X0
+	VMOVAPS       X0, X0
 	VZEROUPPER
+	MOVSS         X0, ret+24(FP)
 	RET
 
 // func addAVX512(y *float32, a *float32, b *float32, n int)

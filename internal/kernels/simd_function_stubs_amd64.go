@@ -10,10 +10,8 @@ func expAVX2(y *float32, x *float32, n int)
 //go:noescape
 func rationalAVX2(y *float32, x *float32, n int, f *float32)
 
-// dotAVX2 sets 32 sums; n is a multiple of 32 above 0.
-//
 //go:noescape
-func dotAVX2(sums *float32, x *float32, y *float32, n int)
+func dotAVX2(x *float32, y *float32, n int) float32
 
 //go:noescape
 func addAVX2(y *float32, a *float32, b *float32, n int)
@@ -36,10 +34,8 @@ func expAVX512(y *float32, x *float32, n int)
 //go:noescape
 func rationalAVX512(y *float32, x *float32, n int, f *float32)
 
-// dotAVX512 sets 32 sums; n is a multiple of 32 above 0.
-//
 //go:noescape
-func dotAVX512(sums *float32, x *float32, y *float32, n int)
+func dotAVX512(x *float32, y *float32, n int) float32
 
 //go:noescape
 func addAVX512(y *float32, a *float32, b *float32, n int)

@@ -100,8 +100,8 @@ func (p *Product) addColumns(m *productBuffers, i int) {
 	rows, inner := min(height, p.C.Rows-i), p.A.Columns
 	m.begin.at(0, 0, 0, inner, inner).set(p.C.Part(i, 0, rows, p.C.Columns), i, 0)
 	columns := buffer.Grow(&m.row, int64(p.C.Columns*inner))
+	row := buffer.Grow(&m.edge, few)
 	for k := range inner {
-		var row [few]float32
 		if p.Row != nil {
 			p.Row(row[:p.C.Columns], k, 0)
 		}

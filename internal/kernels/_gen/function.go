@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"math"
 
 	. "github.com/mmcloughlin/avo/build"
@@ -109,29 +110,61 @@ func rationals(s isa) {
 	end()
 }
 
-// dots adds products of whole groups of 32 elements to 32 sums.
+// dots computes the sum of products. Product k is added to sum k%32 of 32, whose halves are then added up until one is left.
 func dots(s isa) {
-	TEXT("dot"+s.name, NOSPLIT, "func(sums, x, y *float32, n int)")
+	TEXT("dot"+s.name, NOSPLIT, "func(x, y *float32, n int) float32")
 	Pragma("noescape")
-	Doc("dot" + s.name + " sets 32 sums; n is a multiple of 32 above 0.")
-	sums, x, y, n := param("sums"), param("x"), param("y"), param("n")
+	x, y, n := param("x"), param("y"), param("n")
 	totals := make([]reg.VecVirtual, 32/s.lanes)
 	for i := range totals {
 		totals[i] = s.zero()
 	}
-	product := s.vector()
+	product, factor := s.vector(), s.vector()
+	add := func(disp int, t *tail, total reg.VecVirtual) {
+		s.load(operand.Mem{Base: x, Disp: disp}, t, product)
+		if t == nil {
+			VMULPS(operand.Mem{Base: y, Disp: disp}, product, product)
+		} else {
+			s.load(operand.Mem{Base: y, Disp: disp}, t, factor)
+			VMULPS(factor, product, product)
+		}
+		VADDPS(product, total, total)
+	}
+	SUBQ(operand.U32(32), n)
+	JLT(operand.LabelRef("rest"))
 	Label("next")
 	for i, total := range totals {
-		VMOVUPS(operand.Mem{Base: x, Disp: 4 * s.lanes * i}, product)
-		VMULPS(operand.Mem{Base: y, Disp: 4 * s.lanes * i}, product, product)
-		VADDPS(product, total, total)
+		add(4*s.lanes*i, nil, total)
 	}
 	ADDQ(operand.U32(128), x)
 	ADDQ(operand.U32(128), y)
 	SUBQ(operand.U32(32), n)
-	JNZ(operand.LabelRef("next"))
+	JGE(operand.LabelRef("next"))
+	Label("rest")
+	ADDQ(operand.U32(32), n)
+	JZ(operand.LabelRef("sum"))
 	for i, total := range totals {
-		VMOVUPS(total, operand.Mem{Base: sums, Disp: 4 * s.lanes * i})
+		part := fmt.Sprint("part", i)
+		CMPQ(n, operand.U32(uint32(s.lanes)))
+		JLT(operand.LabelRef(part))
+		add(4*s.lanes*i, nil, total)
+		SUBQ(operand.U32(uint32(s.lanes)), n)
+		JMP(operand.LabelRef(fmt.Sprint("after", i)))
+		Label(part)
+		add(4*s.lanes*i, s.newTail(n), total)
+		JMP(operand.LabelRef("sum"))
+		Label(fmt.Sprint("after", i))
 	}
-	end()
+	Label("sum")
+	for n := len(totals) / 2; n > 0; n /= 2 {
+		for i := range n {
+			VADDPS(totals[i+n], totals[i], totals[i])
+		}
+	}
+	s.reduce(VADDPS, totals[0])
+	result := XMM()
+	VMOVAPS(totals[0].AsX(), result)
+	VZEROUPPER()
+	Store(result, ReturnIndex(0))
+	RET()
 }
