@@ -71,6 +71,7 @@ help:
 	@echo 'make openvino  WORKS=names: static activations in OpenVINO, beside those of NNCF: the table of docs/for-openvino.md'
 	@echo 'make qnn      models for QNN in its emulator, which pip installs first'
 	@echo 'make bench    the table of docs/performance.md: speed and memory, also of others (BENCH=full: at 4.3 and 16 GB)'
+	@echo 'make engine   ENGINE=parts of names: CPU time of the Go engine beside ONNX Runtime'
 	@echo 'make inference  the tables of docs/performance.md: what is written, in ONNX Runtime, beside its own quantizers'
 	@echo 'make fold     FOLD=models: time and error with --fold and without'
 	@echo 'make fold-tasks  TASKS=parts of names: what --fold does to tasks with labels'
@@ -361,6 +362,10 @@ $(VENV)/bench: test/bench/requirements.txt | $(VENV)/ready
 
 bench: build $(VENV)/bench
 	$(VENV)/bin/python test/bench/compare.py
+
+.PHONY: engine
+engine: $(VENV)/ready
+	$(VENV)/bin/python test/bench/engine.py $(ENGINE)
 
 inference: build $(VENV)/bench
 	$(VENV)/bin/python test/bench/inference.py

@@ -1,7 +1,7 @@
 """CPU time of the pure Go engine beside ONNX Runtime's: the table of docs/log/engine.md.
 
     make engine                 all models
-    make engine MODELS=silero   those whose names contain a word
+    make engine ENGINE=silero   those whose names contain a word
 
 Both have one thread and an open session, and take turns of SLOT seconds. The least of TURNS counts, for each. Outputs must be
 close: the largest difference is printed, as a part of the largest output.
