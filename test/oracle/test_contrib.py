@@ -68,6 +68,20 @@ def grouped(rotary=0, past=0, window=-1, packed=False):
     return "GroupQueryAttention", inputs, [], dict(num_heads=heads, kv_num_heads=groups, do_rotary=rotary, local_window_size=window), 3
 
 
+def sliding(capacity, past, length=1, window=3, **attributes):
+    """A cache of a window: 7 positions were before. Its rows are those of the last ones."""
+    op, inputs, stored, given, n = grouped(rotary=1, past=capacity, window=window)
+    size = inputs[0].shape[-1] // 4
+    inputs[:3] = [floats(1, length, heads * size) for heads in (4, 2, 2)]
+    inputs[3:7] = floats(1, 2, capacity, size), floats(1, 2, capacity, size), np.full(1, past + length - 1, np.int32), np.array(past + length, np.int32)
+    return op, inputs, stored, given | dict(sliding_window_cache=1) | attributes, n
+
+
+def sinks():
+    op, inputs, *rest = grouped(rotary=1, past=4)
+    return op, [*inputs, None, None, floats(4)], *rest
+
+
 def many(*more, **attributes):
     return "MultiHeadAttention", [floats(2, 5, 32), floats(2, 7, 32), floats(2, 7, 32), *more], [], dict(num_heads=4, **attributes)
 
@@ -100,6 +114,12 @@ CASES = {
     "grouped": grouped(),
     "grouped-rotary-past": grouped(rotary=1, past=4),
     "grouped-window-packed": grouped(rotary=1, past=4, window=3, packed=True),
+    "grouped-sinks": sinks(),
+    "grouped-smooth": (*sinks()[:1], sinks()[1][:9], [], sinks()[3] | dict(smooth_softmax=1), 3),
+    "grouped-sliding": sliding(3, 7),
+    "grouped-sliding-slack": sliding(5, 7),
+    "grouped-sliding-many": sliding(5, 7, length=4),
+    "grouped-sliding-first": sliding(4, 0, length=4),
     "rotary": ("RotaryEmbedding", [floats(2, 3, 32), np.array([[0, 1, 2], [4, 5, 6]], np.int64), floats(8, 4), floats(8, 4)], [], {}),
 }
 

@@ -51,13 +51,13 @@ func bias(t *execute.Tensor, q, k *products.Heads) (func(scores []float32, batch
 func runGroupQueryAttention(c *op.Call) ([]*execute.Tensor, error) {
 	x := c.In[0]
 	heads, groups := c.Int("num_heads", 0), c.Int("kv_num_heads", 0)
-	for i := 11; i < len(c.In); i++ {
+	for i := 12; i < len(c.In); i++ {
 		if c.In[i] != nil {
 			return nil, op.Unsupported("input %d", i)
 		}
 	}
-	if c.Is("smooth_softmax") || c.Is("sliding_window_cache") || c.Is("qk_output") || c.Int("causal", 1) != 1 || c.Text("k_quant_type", "NONE") != "NONE" || c.Text("v_quant_type", "NONE") != "NONE" {
-		return nil, op.Unsupported("smooth_softmax, sliding_window_cache, qk_output, causal or a quantized cache")
+	if c.Is("qk_output") || c.Int("causal", 1) != 1 || c.Text("k_quant_type", "NONE") != "NONE" || c.Text("v_quant_type", "NONE") != "NONE" {
+		return nil, op.Unsupported("qk_output, causal or a quantized cache")
 	}
 	if len(x.Dims) != 3 || heads < 1 || groups < 1 || len(c.In) < 7 || c.In[5] == nil {
 		return nil, fmt.Errorf("dims %v for %d heads", x.Dims, heads)
@@ -104,9 +104,13 @@ func runGroupQueryAttention(c *op.Call) ([]*execute.Tensor, error) {
 			}
 		}
 	}
-	var err error
+	window := int(c.Int("local_window_size", -1))
+	slide, err := newSlide(c, window)
+	if err != nil {
+		return nil, err
+	}
 	for i, of := range []**products.Heads{&k, &v} {
-		if *of, err = cached(c, *of, c.Input(3+i), past); err != nil {
+		if *of, err = cached(c, *of, c.Input(3+i), past, slide); err != nil {
 			return nil, err
 		}
 	}
@@ -114,14 +118,17 @@ func runGroupQueryAttention(c *op.Call) ([]*execute.Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	window := int(c.Int("local_window_size", -1))
+	sinks, err := sinksOf(c, int(heads))
+	if err != nil {
+		return nil, err
+	}
 	scale := c.Float("scale", 0)
 	if scale == 0 {
 		scale = float32(1 / math.Sqrt(float64(q.Size)))
 	}
-	a := &products.Attention{Scale: scale, Softcap: c.Float("softcap", 0), Mask: func(scores []float32, batch, head, query int) {
+	a := &products.Attention{Scale: scale, Softcap: c.Float("softcap", 0), Sinks: sinks, Mask: func(scores []float32, batch, head, query int) {
 		add(scores, batch, head, query)
-		at := past[batch] + query
+		at := slide.resident(past[batch]) + query
 		for j := range scores {
 			if j > at || window > 0 && j <= at-window {
 				scores[j] = minus
@@ -132,11 +139,63 @@ func runGroupQueryAttention(c *op.Call) ([]*execute.Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return tensors(c, x.DType, y, k, v)
+	return tensors(c, x.DType, y, slide.kept(k, past, q.Length), slide.kept(v, past, q.Length))
+}
+
+// sinksOf returns the sinks of heads, or nil: a smooth softmax has sinks of 0.
+func sinksOf(c *op.Call, heads int) ([]float32, error) {
+	t := c.Input(11)
+	switch {
+	case t != nil && (!t.IsFloat() || t.Len() != heads):
+		return nil, fmt.Errorf("a head_sink with dims %v for %d heads", t.Dims, heads)
+	case t != nil:
+		return op.Floats(t), nil
+	case c.Is("smooth_softmax"):
+		return make([]float32, heads), nil
+	}
+	return nil, nil
+}
+
+// slide is a cache that drops old positions. The zero slide drops none.
+type slide struct{ capacity, window int }
+
+func newSlide(c *op.Call, window int) (slide, error) {
+	if !c.Is("sliding_window_cache") {
+		return slide{}, nil
+	}
+	keys := c.Input(3)
+	if keys == nil || len(keys.Dims) != 4 || window < 1 || keys.Dims[2] < int64(window) || c.Input(10) != nil {
+		return slide{}, op.Unsupported("sliding_window_cache with a window of %d, without a cache of that length, or with attention_bias", window)
+	}
+	return slide{int(keys.Dims[2]), window}, nil
+}
+
+// resident is how many of the last positions the cache has, of n that there were.
+func (s slide) resident(n int) int {
+	if s.window == 0 || n <= s.capacity {
+		return n
+	}
+	step := s.capacity - s.window + 1
+	return n - (n-s.capacity+step-1)/step*step
+}
+
+// kept returns the cache after a step of some positions. all has what was in the cache before, and these positions behind.
+func (s slide) kept(all *products.Heads, past []int, step int) *products.Heads {
+	if s.window == 0 {
+		return all
+	}
+	y := &products.Heads{Batch: all.Batch, Count: all.Count, Length: s.capacity, Size: all.Size}
+	y.X = make([]float32, y.Batch*y.Count*y.Length*y.Size)
+	for i := range y.Batch * y.Count {
+		before := past[i/y.Count]
+		end, n := s.resident(before)+step, s.resident(before+step)
+		copy(y.X[i*y.Length*y.Size:], all.X[(i*all.Length+end-n)*all.Size:][:n*all.Size])
+	}
+	return y
 }
 
 // cached writes heads behind those of the past, which each sequence has its own length of.
-func cached(c *op.Call, h *products.Heads, t *execute.Tensor, past []int) (*products.Heads, error) {
+func cached(c *op.Call, h *products.Heads, t *execute.Tensor, past []int, s slide) (*products.Heads, error) {
 	before := &products.Heads{Batch: h.Batch, Count: h.Count, Size: h.Size}
 	if t != nil {
 		var err error
@@ -149,10 +208,10 @@ func cached(c *op.Call, h *products.Heads, t *execute.Tensor, past []int) (*prod
 	}
 	length := before.Length
 	for _, n := range past {
-		if n > before.Length {
+		if s.resident(n) > before.Length {
 			return nil, fmt.Errorf("a past of %d, of which %d are used", before.Length, n)
 		}
-		length = max(length, n+h.Length)
+		length = max(length, s.resident(n)+h.Length)
 	}
 	if err := c.Room(dtype.Float32, []int64{int64(h.Batch), int64(h.Count), int64(length), int64(h.Size)}); err != nil {
 		return nil, err
@@ -161,7 +220,7 @@ func cached(c *op.Call, h *products.Heads, t *execute.Tensor, past []int) (*prod
 	for i := range h.Batch * h.Count {
 		to := all.X[i*length*h.Size:][:length*h.Size]
 		copy(to, before.X[i*before.Length*h.Size:][:before.Length*h.Size])
-		copy(to[past[i/h.Count]*h.Size:], h.X[i*h.Length*h.Size:][:h.Length*h.Size])
+		copy(to[s.resident(past[i/h.Count])*h.Size:], h.X[i*h.Length*h.Size:][:h.Length*h.Size])
 	}
 	return all, nil
 }

@@ -49,6 +49,9 @@ type Attention struct {
 	Scale   float32
 	Softcap float32 // 0: none
 
+	// Sinks are another score of each query of a head, which takes its part of the softmax. It may be nil.
+	Sinks []float32
+
 	// Mask adds to the scores of a query, or sets them to -Inf. It may be nil.
 	Mask func(scores []float32, batch, head, query int)
 
@@ -118,8 +121,19 @@ func (a *Attention) head(c *op.Call, b, h int, scores []float32, y, q, k, v lina
 		}
 	}
 	see(2)
+	var more []float32 // a row of scores and a sink
+	if a.Sinks != nil {
+		more = make([]float32, n+1)
+	}
 	for i := range q.Rows {
 		row := scores[i*n:][:n]
+		if more != nil {
+			copy(more, row)
+			more[n] = a.Sinks[h]
+			reduce.Softmax(more, more)
+			copy(row, more)
+			continue
+		}
 		if slices.Max(row) == float32(math.Inf(-1)) { // nothing to look at
 			clear(row)
 			continue
