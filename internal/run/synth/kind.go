@@ -80,6 +80,7 @@ func (g *graph) subject(info *onnxpb.ValueInfoProto) (*subject, error) {
 	if err := checkType(s.typ); err != nil {
 		return nil, err
 	}
+	g.fixChannels(s)
 	uses := g.uses(s.name)
 	switch name := strings.ToLower(s.name); {
 	case g.image(s, uses):
@@ -208,6 +209,32 @@ func (g *graph) image(s *subject, uses []use) bool {
 	g.imageContent(s)
 	s.lo, s.hi = g.imageRange(s, uses, n)
 	return true
+}
+
+// fixChannels gives free channels the number that the kernel of a convolution has, as in exports of Optimum.
+func (g *graph) fixChannels(s *subject) {
+	if len(s.axes) < 3 {
+		return
+	}
+	if _, fixed := execute.FixedSize(s.axes[1]); fixed {
+		return
+	}
+	for _, n := range g.readers[s.name] {
+		if n.GetOpType() != "Conv" || len(n.Input) < 2 || n.Input[0] != s.name {
+			continue
+		}
+		kernel, groups := g.stored[n.Input[1]].GetDims(), int64(1)
+		for _, a := range n.Attribute {
+			if a.GetName() == "group" {
+				groups = a.GetI()
+			}
+		}
+		if len(kernel) == len(s.axes) && kernel[1] > 0 && groups > 0 {
+			s.axes = slices.Clone(s.axes)
+			s.axes[1] = &onnxpb.TensorShapeProto_Dimension{Value: &onnxpb.TensorShapeProto_Dimension_DimValue{DimValue: kernel[1] * groups}}
+			return
+		}
+	}
 }
 
 // imageRange returns the range that a model takes images in: as its own arithmetic shows, or as is usual.

@@ -61,6 +61,8 @@ func TestKinds(t *testing.T) {
 	}{
 		{in(info("x", dtype.Float32, "n", 3, "h", "w")), in(info("y", dtype.Float32, "n", 10)), conv,
 			[]*onnxpb.NodeProto{modeltest.Node("Conv", "y", "x k")}, "[1 3 224 224] image of shapes, -1 to 1"},
+		{in(info("x", dtype.Float32, "n", "channels", "h", "w")), in(info("y", dtype.Float32, "n", 10)), conv,
+			[]*onnxpb.NodeProto{modeltest.Node("Conv", "y", "x k")}, "[1 3 224 224] image of shapes, -1 to 1"},
 		{in(info("x", dtype.Uint8, 1, 64, 64, 3)), in(info("y", dtype.Float32, "n", 10)), nil, nil, "[1 64 64 3] image of shapes, 0 to 255"},
 		{in(info("x", dtype.Float32, "n", 3, 48, "w")), in(info("y", dtype.Float32, "n", "t", 97)), conv,
 			[]*onnxpb.NodeProto{modeltest.Node("Conv", "y", "x k")}, "[1 3 48 320] image of a line of text, -1 to 1"},
