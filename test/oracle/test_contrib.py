@@ -82,6 +82,13 @@ def sinks():
     return op, [*inputs, None, None, floats(4)], *rest
 
 
+def coded(how, count):
+    op, inputs, stored, attributes, n = grouped(rotary=1, past=4)
+    inputs[3:5] = (RNG.integers(-128, 128, inputs[3].shape).astype("int8") for _ in "kv")
+    scales = [np.abs(floats(*([1] if count == 1 else [1, 2, 1, 16]))) / 40 + 0.01 for _ in "kv"]
+    return op, [*inputs, None, None, None, *scales], stored, attributes | dict(k_quant_type=how, v_quant_type=how, kv_cache_bit_width=8), n
+
+
 def many(*more, **attributes):
     return "MultiHeadAttention", [floats(2, 5, 32), floats(2, 7, 32), floats(2, 7, 32), *more], [], dict(num_heads=4, **attributes)
 
@@ -114,6 +121,8 @@ CASES = {
     "grouped": grouped(),
     "grouped-rotary-past": grouped(rotary=1, past=4),
     "grouped-window-packed": grouped(rotary=1, past=4, window=3, packed=True),
+    "grouped-codes": coded("PER_TENSOR", 1),
+    "grouped-codes-channels": coded("PER_CHANNEL", 32),
     "grouped-sinks": sinks(),
     "grouped-smooth": (*sinks()[:1], sinks()[1][:9], [], sinks()[3] | dict(smooth_softmax=1), 3),
     "grouped-sliding": sliding(3, 7),

@@ -3,6 +3,7 @@ package contrib
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/run/execute"
@@ -51,13 +52,13 @@ func bias(t *execute.Tensor, q, k *products.Heads) (func(scores []float32, batch
 func runGroupQueryAttention(c *op.Call) ([]*execute.Tensor, error) {
 	x := c.In[0]
 	heads, groups := c.Int("num_heads", 0), c.Int("kv_num_heads", 0)
-	for i := 12; i < len(c.In); i++ {
+	for i := 14; i < len(c.In); i++ {
 		if c.In[i] != nil {
 			return nil, op.Unsupported("input %d", i)
 		}
 	}
-	if c.Is("qk_output") || c.Int("causal", 1) != 1 || c.Text("k_quant_type", "NONE") != "NONE" || c.Text("v_quant_type", "NONE") != "NONE" {
-		return nil, op.Unsupported("qk_output, causal or a quantized cache")
+	if c.Is("qk_output") || c.Int("causal", 1) != 1 {
+		return nil, op.Unsupported("qk_output or causal")
 	}
 	if len(x.Dims) != 3 || heads < 1 || groups < 1 || len(c.In) < 7 || c.In[5] == nil {
 		return nil, fmt.Errorf("dims %v for %d heads", x.Dims, heads)
@@ -109,8 +110,19 @@ func runGroupQueryAttention(c *op.Call) ([]*execute.Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
+	var held [2]*codes // of the cache, or nil
 	for i, of := range []**products.Heads{&k, &v} {
-		if *of, err = cached(c, *of, c.Input(3+i), past, slide); err != nil {
+		before := c.Input(3 + i)
+		if held[i], err = newCodes(c, i, *of); err != nil {
+			return nil, err
+		}
+		if held[i] != nil {
+			held[i].round((*of).X, (*of).Length)
+			if before, err = held[i].decoded(before); err != nil {
+				return nil, err
+			}
+		}
+		if *of, err = cached(c, *of, before, past, slide); err != nil {
 			return nil, err
 		}
 	}
@@ -139,7 +151,86 @@ func runGroupQueryAttention(c *op.Call) ([]*execute.Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return tensors(c, x.DType, y, slide.kept(k, past, q.Length), slide.kept(v, past, q.Length))
+	results, err := tensors(c, x.DType, y, slide.kept(k, past, q.Length), slide.kept(v, past, q.Length))
+	for i := range held {
+		if err == nil && held[i] != nil {
+			results[1+i] = held[i].encoded(results[1+i])
+		}
+	}
+	return results, err
+}
+
+// codes are those of a cache of int8: numbers of a scale, or of one for each channel of each head.
+type codes struct {
+	scales []float32 // of the channels of all heads
+	size   int       // channels of a head
+	heads  int
+}
+
+// newCodes returns the codes of the cache of keys (0) or values (1), or nil if it has none.
+func newCodes(c *op.Call, i int, h *products.Heads) (*codes, error) {
+	how := c.Text([]string{"k_quant_type", "v_quant_type"}[i], "NONE")
+	if how == "NONE" {
+		return nil, nil
+	}
+	t, before, channels := c.Input(12+i), c.Input(3+i), h.Count*h.Size
+	if t == nil || before == nil || before.DType != dtype.Int8 || !t.IsFloat() || t.Len() != 1 && t.Len() != channels {
+		return nil, op.Unsupported("a cache of other codes than int8, or other scales than one or %d", channels)
+	}
+	n := &codes{op.Floats(t), h.Size, h.Count}
+	if t.Len() == 1 {
+		n.scales = slices.Repeat(n.scales, channels)
+	}
+	return n, nil
+}
+
+// each calls do with the elements of a channel's row, and the scales of these.
+func (n *codes) each(x []float32, length int, do func(x, scales []float32)) {
+	for at := 0; at+n.size <= len(x); at += n.size {
+		head := at / (length * n.size) % n.heads
+		do(x[at:][:n.size], n.scales[head*n.size:][:n.size])
+	}
+}
+
+// round rounds elements as their codes do.
+func (n *codes) round(x []float32, length int) {
+	n.each(x, length, func(x, scales []float32) {
+		for i, s := range scales {
+			x[i] = n.code(x[i], s) * s
+		}
+	})
+}
+
+func (n *codes) code(x, scale float32) float32 {
+	return float32(min(max(math.RoundToEven(float64(x/scale)), math.MinInt8), math.MaxInt8))
+}
+
+// decoded returns the numbers of a cache.
+func (n *codes) decoded(t *execute.Tensor) (*execute.Tensor, error) {
+	if len(t.Dims) != 4 || t.Dims[1] != int64(n.heads) || t.Dims[3] != int64(n.size) {
+		return nil, fmt.Errorf("a past with dims %v", t.Dims)
+	}
+	x := make([]float32, t.Len())
+	for i, code := range t.Data {
+		x[i] = float32(int8(code))
+	}
+	n.each(x, int(t.Dims[2]), func(x, scales []float32) {
+		for i, s := range scales {
+			x[i] *= s
+		}
+	})
+	return execute.FromFloat32s(dtype.Float32, t.Dims, x)
+}
+
+// encoded returns the codes of a cache.
+func (n *codes) encoded(t *execute.Tensor) *execute.Tensor {
+	y := &execute.Tensor{DType: dtype.Int8, Dims: t.Dims, Data: make([]byte, 0, t.Len())}
+	n.each(op.Floats(t), int(t.Dims[2]), func(x, scales []float32) {
+		for i, s := range scales {
+			y.Data = append(y.Data, byte(int8(n.code(x[i], s))))
+		}
+	})
+	return y
 }
 
 // sinksOf returns the sinks of heads, or nil: a smooth softmax has sinks of 0.

@@ -275,8 +275,9 @@ func runDropout(c *op.Call) ([]*execute.Tensor, error) {
 	if !c.Wants(1) {
 		return c.In[:1], nil
 	}
-	if c.Opset < 10 { // of the type of the input
-		return nil, op.Unsupported("output 1")
+	if c.Opset < 10 { // as ONNX Runtime: of the type of the input, and 0
+		mask, err := c.Filled(c.In[0].DType, c.In[0].Dims, make([]byte, c.In[0].Size()))
+		return []*execute.Tensor{c.In[0], mask}, err
 	}
 	mask, err := c.Filled(dtype.Bool, c.In[0].Dims, []byte{1})
 	return []*execute.Tensor{c.In[0], mask}, err
