@@ -26,6 +26,11 @@ var Operators = op.Table{
 	"com.microsoft:EmbedLayerNormalization":          {Inputs: 5, Attributes: "epsilon mask_index_type", Run: runEmbedLayerNormalization},
 	"SimplifiedLayerNormalization":                   {Inputs: 2, Attributes: "axis epsilon stash_type", Run: runSimplifiedLayerNormalization},
 
+	"com.microsoft:QLinearAdd":       {Inputs: 7, Run: qlinearPair(func(a, b float32) float32 { return a + b })},
+	"com.microsoft:QLinearMul":       {Inputs: 7, Run: qlinearPair(func(a, b float32) float32 { return a * b })},
+	"com.microsoft:QLinearLeakyRelu": {Inputs: 4, Attributes: "alpha", Run: qlinearUnary(leakyRelu)},
+	"com.microsoft:QLinearSigmoid":   {Inputs: 4, Run: qlinearUnary(sigmoid)},
+
 	"com.microsoft:FusedConv":   {Inputs: 2, Attributes: windowAttributes + " activation activation_params", Run: runFusedConv},
 	"com.microsoft:FusedGemm":   {Inputs: 2, Attributes: "activation activation_alpha activation_beta activation_gamma alpha beta transA transB", Run: runFusedGemm},
 	"com.microsoft:FusedMatMul": {Inputs: 2, Attributes: "alpha transA transB transBatchA transBatchB", Run: runFusedMatMul},
