@@ -136,14 +136,14 @@ func (m *Multiplier) addTiles(c Matrix, n int, lower bool, shift int, from begin
 	if n <= shallow {
 		for x := 0; x < c.Rows; x += kernels.TileRows {
 			for y := 0; y < c.Columns; y += kernels.TileColumns {
-				m.addTile(&t, x, y)
+				m.addTile(&t, x, y, m.right[y*n:][:kernels.TileColumns*n])
 			}
 		}
 		return
 	}
 	for y := 0; y < c.Columns; y += kernels.TileColumns {
 		for x := 0; x < c.Rows; x += kernels.TileRows {
-			m.addTile(&t, x, y)
+			m.addTile(&t, x, y, m.right[y*n:][:kernels.TileColumns*n])
 		}
 	}
 }
@@ -181,8 +181,8 @@ func (m *Multiplier) other(t *tiles) {
 	}
 }
 
-// addTile adds to the tile at (x, y), which may be smaller than a tile.
-func (m *Multiplier) addTile(t *tiles, x, y int) {
+// addTile adds the packed rows of the left operand times packed columns to the tile at (x, y), which may be smaller than a tile.
+func (m *Multiplier) addTile(t *tiles, x, y int, right []float32) {
 	last := kernels.TileColumns - 1 // column of the tile that its first row has; each row has a column more
 	if t.lower {
 		if last = x - t.shift - y; last <= -kernels.TileRows {
@@ -190,7 +190,7 @@ func (m *Multiplier) addTile(t *tiles, x, y int) {
 		}
 	}
 	rows, columns := min(kernels.TileRows, t.c.Rows-x), min(kernels.TileColumns, t.c.Columns-y)
-	c, left, right := t.c.Data[x*t.c.Row+y:], m.left[x*t.n:][:kernels.TileRows*t.n], m.right[y*t.n:][:kernels.TileColumns*t.n]
+	c, left := t.c.Data[x*t.c.Row+y:], m.left[x*t.n:][:kernels.TileRows*t.n]
 	if rows == kernels.TileRows && columns == kernels.TileColumns && last >= kernels.TileColumns-1 {
 		kernels.MultiplyTile(c, t.c.Row, t.other.Data[x*t.other.Row+y*t.other.Column:], t.other.Row, left, right)
 	} else {

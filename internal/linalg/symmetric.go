@@ -160,10 +160,11 @@ func (m *SymmetricMultiplier) addPacked(c Matrix, a Matrix, s Symmetric, i, j in
 	for k := 0; k < a.Columns; k += depth {
 		n := min(depth, a.Columns-k)
 		m.packLeft(a.Part(0, k, a.Rows, n), 1)
+		t := tiles{c: c, other: c, n: n}
 		for y := 0; y < c.Columns; y += kernels.TileColumns {
 			right := s.packed[(j+y)*s.Rows()+(i+k)*kernels.TileColumns:][:n*kernels.TileColumns]
 			for x := 0; x < c.Rows; x += kernels.TileRows {
-				m.addTile(c.Part(x, y, c.Rows-x, c.Columns-y), m.left[x*n:][:kernels.TileRows*n], right, kernels.TileColumns-1)
+				m.addTile(&t, x, y, right)
 			}
 		}
 	}
