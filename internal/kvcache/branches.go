@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
+
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/onnxpb"
@@ -25,8 +27,13 @@ func (s *scene) merged(c *Cache, in *onnxpb.ValueInfoProto) (why string) {
 			found = i
 		}
 	}
-	if found < 0 || len(s.numbers(name)) > 0 || len(dimsOf(in)) != 4 || typeOf(in) != dtype.Float32 {
+	switch {
+	case found < 0 || len(s.numbers(name)) > 0:
 		return unknown
+	case typeOf(in) != dtype.Float32:
+		return fmt.Sprintf("the branches of an If read it as %s; in a merged decoder, only float32 caches become int8", typeOf(in))
+	case len(dimsOf(in)) != 4:
+		return fmt.Sprintf("the branches of an If read it with %s; a cache has 4", english.PluralWord(len(dimsOf(in)), "1 axis", fmt.Sprintf("%d axes", len(dimsOf(in)))))
 	}
 	n, at := s.g.Node[found], -1
 	for _, a := range n.Attribute {

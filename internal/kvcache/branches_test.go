@@ -69,3 +69,19 @@ func TestBranches(t *testing.T) {
 		}
 	}
 }
+
+// A cache that branches read in another type is refused by that type, not with the advice to take a merged decoder.
+func TestBranchesOfFloat16(t *testing.T) {
+	joined := modeltest.Node("Concat", "y", "encoder_past_key k", modeltest.IntAttr("axis", 2))
+	m := branched(t, []*onnxpb.NodeProto{joined}, []*onnxpb.NodeProto{modeltest.Node("Identity", "y", "k")})
+	for _, in := range m.Graph.Input {
+		if in.GetName() == "past_key" {
+			in.Name = new("encoder_past_key")
+			in.Type.GetTensorType().ElemType = new(int32(10))
+		}
+	}
+	_, err := kvcache.Find(m)
+	if err == nil || !strings.Contains(err.Error(), "FLOAT16") || strings.Contains(err.Error(), "convert a merged") {
+		t.Errorf("error %v", err)
+	}
+}

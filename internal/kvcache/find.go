@@ -160,7 +160,7 @@ func (s *scene) likely(in *onnxpb.ValueInfoProto) bool {
 
 // advice is what to do about a cache of an encoder's keys and values that the model only reads: another model makes it.
 func (s *scene) advice(in *onnxpb.ValueInfoProto) string {
-	if !strings.Contains(in.GetName(), "encoder") && !strings.Contains(in.GetName(), "cross") {
+	if s.inside[in.GetName()] || !strings.Contains(in.GetName(), "encoder") && !strings.Contains(in.GetName(), "cross") {
 		return ""
 	}
 	return ": the model that makes this cache would need the same scales; convert a merged decoder, such as decoder_model_merged.onnx of Optimum"

@@ -106,7 +106,7 @@ const session = 150 * time.Millisecond
 var perSecond = sync.OnceValue(linalg.Rate)
 
 // freeNow is the share of all processors that is free. It is measured once.
-var freeNow = sync.OnceValue(func() float64 { return linalg.Free(runtime.NumCPU(), 100*time.Millisecond) })
+var freeNow = sync.OnceValue(func() float64 { return linalg.Free(runtime.GOMAXPROCS(0), 100*time.Millisecond) })
 
 // Estimate returns the cost of Run.
 func Estimate(layers []Layer, of Inputs, o Options) Cost {
@@ -130,8 +130,8 @@ func Estimate(layers []Layer, of Inputs, o Options) Cost {
 	products := float64(elements)*perWeight + checkedModels*float64(of.Model)*perByte
 	cost.spend(c.duration(products), c.workers)
 	if m := of.Measured; m != nil {
-		cost.spend(time.Duration(float64(m.Run)*checkedModels*float64(c.checkedSamples())), runtime.NumCPU())
-		cost.spend(time.Duration(float64(m.Run)*m.Making*float64(c.activations.Len())), runtime.NumCPU())
+		cost.spend(time.Duration(float64(m.Run)*checkedModels*float64(c.checkedSamples())), runtime.GOMAXPROCS(0))
+		cost.spend(time.Duration(float64(m.Run)*m.Making*float64(c.activations.Len())), runtime.GOMAXPROCS(0))
 		cost.spend(checkedModels*m.Open, 1)
 		cost.Free = freeNow()
 		cost.Memory = max(cost.Memory, c.processes(m, 1, 1)+m.bytes(c.Outputs))
@@ -193,7 +193,7 @@ func (c *calibration) cost(of Inputs, passes func(*quantize.Weight) float64) (co
 	}
 	cost.spend(c.duration(products+cost.Runs*float64(of.Model)*perByte), c.workers)
 	if m != nil {
-		cost.spend(time.Duration(cost.Runs*float64(m.Run)*float64(c.activations.Len())), runtime.NumCPU())
+		cost.spend(time.Duration(cost.Runs*float64(m.Run)*float64(c.activations.Len())), runtime.GOMAXPROCS(0))
 		cost.spend(time.Duration(cost.Runs*float64(m.Open)), 1)
 		cost.Disk = c.kept(groups, m)
 	}

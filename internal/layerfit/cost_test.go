@@ -133,7 +133,7 @@ func TestPartsOfEstimate(t *testing.T) {
 		if more := with.Time - without.Time; more < runs || more > runs+10*m.Open {
 			t.Errorf("%s: the runs take %v more, want %v and the time to open models", c.algorithm, more, runs)
 		}
-		if with.CPU < with.Time || with.CPU > time.Duration(max(o.Threads, runtime.NumCPU()))*with.Time || with.Free <= 0 || with.Free > 1 {
+		if with.CPU < with.Time || with.CPU > time.Duration(max(o.Threads, runtime.GOMAXPROCS(0)))*with.Time || with.Free <= 0 || with.Free > 1 {
 			t.Errorf("%s: %v of processor time in %v, %g of the processors free", c.algorithm, with.CPU, with.Time, with.Free)
 		}
 		making := *m

@@ -45,6 +45,7 @@ type share struct {
 const mostKept = 512 << 20
 
 // Variances of the logarithm of a loss on one sample, and of a divergence on one row: few rows have most of it.
+// Both are guesses.
 const each, eachRow = 0.3, 4.0
 
 // fewest is the number of samples that can be divided.

@@ -27,7 +27,7 @@ func (s *search) finalist() *Trial {
 	}
 	promised, worst := map[*Trial]float64{}, max(s.goal.value(list[len(list)-1]), 1e-12)
 	for _, t := range list {
-		promised[t] = s.finally(t.candidate)
+		promised[t] = s.chanceOnFinal(t.candidate)
 		if s.result.Judged < finalists-1 {
 			promised[t] *= 1 - s.goal.value(t)/worst/2 // a miss counts more than a gain
 		}
@@ -35,8 +35,8 @@ func (s *search) finalist() *Trial {
 	return slices.MaxFunc(list, func(a, b *Trial) int { return cmp.Compare(promised[a], promised[b]) })
 }
 
-// finally is the chance that a candidate reaches the goal on other samples than those that choose.
-func (s *search) finally(c *candidate) float64 {
+// chanceOnFinal is the chance that a candidate reaches the goal on other samples than those that choose.
+func (s *search) chanceOnFinal(c *candidate) float64 {
 	loss, spread := s.estimate(c)
 	return s.belief.chance(loss, math.Hypot(spread, s.doubt()))
 }

@@ -18,10 +18,13 @@ type recorded struct {
 	seconds float64
 }
 
-// guesses are the cost and the uncertainty of an estimate that the planner gives classes.
-var guesses = map[string][2]float64{
-	"float16": {1, 2}, "weights rtn": {1, 0.6}, "mix rtn": {1, 0.6}, "weights gptq": {4, 1.1}, "mix gptq": {4, 1.1},
-	"weights best": {25, 1.1}, "dynamic": {1, 1.5}, "static": {20, 1.5},
+// guesses returns the cost and the uncertainty of an estimate of classes.
+func guesses() map[string][2]float64 {
+	of := map[string][2]float64{"float16": {1, 2}, "dynamic": {1, 1.5}, "static": {20, 1.5}}
+	for _, a := range (&planner{calib: []string{"--calib", "data"}}).algorithms(4) {
+		of["weights "+string(a.name)], of["mix "+string(a.name)] = [2]float64{a.cost, a.spread}, [2]float64{a.cost, a.spread}
+	}
+	return of
 }
 
 // replay runs a search over records, and returns the classes in the order in which they are tried.
@@ -29,9 +32,9 @@ func replay(t *testing.T, float int64, weighed float64, list []recorded) (*searc
 	limit := 0.01
 	s := &search{opts: &Options{}, goal: &Goal{Objective: Smallest, MaxKL: &limit}, size: float, result: &Result{}, journal: &journal{trials: map[string]Trial{}, path: t.TempDir() + "/j"},
 		trust: map[string]trust{}, took: map[string][]float64{}, speeds: map[string][]float64{}, belief: newBelief(limit, 0.25), outputs: &outputs{doubt: 0.15}}
-	records, elapsed := map[*candidate]recorded{}, weighed
+	records, elapsed, guess := map[*candidate]recorded{}, weighed, guesses()
 	for _, r := range list {
-		c := &candidate{kind: r.kind, class: r.class, flags: []string{r.class}, bytes: r.bytes, noise: r.noise, cost: guesses[r.class][0], spread: guesses[r.class][1], limited: r.class == "static"}
+		c := &candidate{kind: r.kind, class: r.class, flags: []string{r.class}, bytes: r.bytes, noise: r.noise, cost: guess[r.class][0], spread: guess[r.class][1], limited: r.class == "static"}
 		records[c] = r
 		s.untried = append(s.untried, c)
 	}
@@ -81,6 +84,32 @@ func TestWrongEstimatesDoNotEnd(t *testing.T) {
 			}
 			if len(order) > test.most || slices.Contains(order, test.never) {
 				t.Errorf("tried %q; want at most %d, and no %q", order, test.most, test.never)
+			}
+		})
+	}
+}
+
+// The last trial goes to nothing that cannot win, and is none beyond the number of trials.
+func TestSecureKeepsBounds(t *testing.T) {
+	limit := 0.01
+	for _, test := range []struct {
+		name   string
+		goal   Goal
+		trials int
+	}{
+		{"the largest size", Goal{MaxSize: 1000}, 0},
+		{"the number of trials", Goal{}, DefaultMost},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			test.goal.Objective, test.goal.MaxKL = Smallest, &limit
+			s := &search{opts: &Options{}, goal: &test.goal, size: 10000, result: &Result{}, trust: map[string]trust{}, belief: newBelief(limit, 0.25), outputs: &outputs{doubt: 0.15}}
+			s.trials = make([]*Trial, test.trials)
+			for i := range s.trials {
+				s.trials[i] = &Trial{}
+			}
+			s.untried = []*candidate{{kind: Weights, class: "weights rtn", bytes: 5000, noise: 1e-6, spread: 0.6, cost: 1}}
+			if err := s.secure(t.Context()); err != nil || len(s.untried) != 1 {
+				t.Errorf("%d of 1 candidates is left, %v", len(s.untried), err)
 			}
 		})
 	}

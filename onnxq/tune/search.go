@@ -318,15 +318,15 @@ func (s *search) run(ctx context.Context) (*Trial, error) {
 func (s *search) secure(ctx context.Context) error {
 	most, at := 0.0, -1
 	for _, t := range s.ranked() {
-		most = max(most, s.finally(t.candidate))
+		most = max(most, s.chanceOnFinal(t.candidate))
 	}
-	const more = 0.02
+	const more, plausible = 0.02, 0.01 // a size, a time or refusals can exclude what is safe
 	for i, c := range s.untried {
-		if chance := s.finally(c); chance > most+more && (s.goal.Objective != Smallest || c.bytes < s.size) {
+		if chance := s.chanceOnFinal(c); chance > most+more && s.promise(c).chance > plausible && (s.goal.Objective != Smallest || c.bytes < s.size) {
 			most, at = chance, i
 		}
 	}
-	if at < 0 || s.over() || ctx.Err() != nil {
+	if at < 0 || s.over() || len(s.trials) >= s.most() || ctx.Err() != nil {
 		return nil
 	}
 	c := s.untried[at]
@@ -357,7 +357,7 @@ func (s *search) missed() (*Trial, error) {
 
 // choose tries candidates until none promises enough, or the time is over.
 func (s *search) choose(ctx context.Context) error {
-	most := cmp.Or(s.opts.Most, DefaultMost)
+	most := s.most()
 	for {
 		var why string
 		switch {
@@ -405,6 +405,9 @@ func (s *search) resort() bool {
 	slices.SortStableFunc(s.untried, func(a, b *candidate) int { return cmp.Compare(s.promise(b).chance, s.promise(a).chance) })
 	return true
 }
+
+// most is how many candidates are tried at most.
+func (s *search) most() int { return cmp.Or(s.opts.Most, DefaultMost) }
 
 // over reports whether the budget is spent.
 func (s *search) over() bool { return !s.end.IsZero() && time.Now().After(s.end) }

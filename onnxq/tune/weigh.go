@@ -19,9 +19,9 @@ const (
 	weighSamples = 8
 	quick        = 2.0 // seconds for more samples: mixes that few samples choose fit others badly
 	quickSamples = 64
-	least        = 2      // or 1, where that takes too long
-	hardly       = 3000.0 // damages of weights, as a share of the limit: hundreds of them do not count
-	patience     = 3      // times as long for the least number of samples: errors of weights alone rank mixes badly
+	least        = 2          // or 1, where that takes too long
+	harmless     = 1 / 3000.0 // of the limit: the losses of hundreds of such weights do not count
+	patience     = 3          // times as long for the least number of samples: errors of weights alone rank mixes badly
 )
 
 // anchors are the formats that runs weigh. Between them the loss of a weight follows its error, beyond them its squared error.
@@ -56,7 +56,7 @@ func (s *search) weigh(ctx context.Context) (*analyze.Mixes, error) {
 			defer open.Close()
 			kept.Damage, kept.samples = open, n
 			limit, spread := s.prior()
-			kept.harmless, kept.hopeless = limit*math.Exp(-spread)/hardly, 3*limit*math.Exp(spread)
+			kept.harmless, kept.hopeless = harmless*limit*math.Exp(-spread), 3*limit*math.Exp(spread)
 			opts.Damage, opts.Measured, opts.Progress = kept, anchors, nil
 		} else {
 			s.note("the formats of weights were weighed by their errors, for runs of the model take too long")
