@@ -112,6 +112,9 @@ func NewPlan(x *graph.Graph, opts Options) (*Plan, error) {
 	return l.plan()
 }
 
+// HasExperts reports whether the tensor of decision i has matrices of experts.
+func (p *Plan) HasExperts(i int) bool { return p.Decisions[i].HasExperts(p.graph) }
+
 // codesOf counts the weights that are quantized in the same way.
 func codesOf(weights []rewrite.Weight) (all []spec.StepCodes) {
 	count := map[spec.StepCodes]int{}

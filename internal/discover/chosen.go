@@ -8,75 +8,56 @@ import (
 	"onnxquant/internal/reach"
 )
 
+// alongColumns is why products with chosen matrices have no data, unless alongSums turns the blocks.
+const alongColumns = "its blocks run along the columns of the matrices that a Gather takes, and calibration is for blocks along the sum"
+
 // chosen returns the layer of a stack [N, rows, columns] out of which a Gather takes matrices, such as those of experts, for a MatMul. It
 // has no node if the Gather looks up rows.
-func (d *Decision) chosen(c Choice, x *graph.Graph, l reach.Leaf) (Layer, string) {
-	use, turned, ok := chosenFor(x, l)
+func (d *Decision) chosen(c Choice, x *graph.Graph, l reach.Leaf) (one Layer, why string) {
+	p, ok := l.Taken(x)
 	if !ok || len(d.Shape) != 3 {
 		return Layer{}, ""
 	}
-	first := use.Input == 0
-	axis := sumOf(use, turned)
-	switch {
-	case !l.Layout.Is(d.Shape) || d.Shape[0] > mostExperts:
+	axis := p.SumAxis()
+	if !l.Layout.Is(d.Shape) || d.Shape[0] > mostExperts || p.Squeezed {
 		return Layer{}, "calibration is for matrices that a Gather takes out of a stack as it is stored"
-	case len(c.Operand.View) != 3 || c.Operand.Axis != axis:
-		return Layer{}, "its blocks run along the columns of the matrices that a Gather takes, and calibration is for blocks along the sum"
 	}
-	o := operands.Chosen{N: int(d.Shape[0]), Width: int(d.Shape[axis]), Columns: first, Coordinates: l.Node.GetOpType() == "GatherND"}
-	return Layer{Operation: o, Node: use.Node, Input: x.Source(use.Node, 1-use.Input), Second: x.Source(l.Node, 1)}, ""
+	if len(c.Operand.View) != 3 || c.Operand.Axis != axis {
+		why = alongColumns
+	}
+	o := operands.Chosen{N: int(d.Shape[0]), Width: int(d.Shape[axis]), Columns: p.Input == 0, Coordinates: l.Node.GetOpType() == "GatherND"}
+	return Layer{Operation: o, Node: p.Node, Input: x.Source(p.Node, 1-p.Input), Second: x.Source(l.Node, 1)}, why
 }
 
-// sumOf is the axis of a stack over which a product sums.
-func sumOf(use graph.Use, turned bool) int {
-	if (use.Input == 0) == turned {
-		return 1
-	}
-	return 2
-}
-
-// alongSums lets blocks of a stack run along the sum of the products, if data are to find its codes.
+// alongSums lets blocks of a stack run along the sum of the products, if data find its codes then.
 func (d *Decision) alongSums(c Choice, x *graph.Graph, opts Options) Choice {
 	if !opts.Calibrated || !c.Algorithm.Calibrated() || d.Override.Axis != nil || len(d.Shape) != 3 || !slices.Equal(c.Operand.View, d.Shape) {
 		return c
 	}
+	along := c
 	for _, l := range d.Reach.Leaves {
-		use, turned, ok := chosenFor(x, l)
-		if !ok || !l.Layout.Is(d.Shape) {
+		p, ok := l.Taken(x)
+		if !ok {
 			return c
 		}
-		c.Operand.Axis = sumOf(use, turned)
+		along.Operand.Axis = p.SumAxis()
 	}
-	return c
+	if along.Operand.Axis == c.Operand.Axis {
+		return c
+	}
+	if layers, _ := d.layersOf(along, x, opts.Observed); layers == nil {
+		return c
+	}
+	return along
 }
 
-// chosenFor returns the MatMul for which a Gather takes whole matrices, perhaps turned by a Transpose.
-func chosenFor(x *graph.Graph, l reach.Leaf) (use graph.Use, turned, ok bool) {
-	n := l.Node
-	gather := n.GetOpType() == "Gather" || n.GetOpType() == "GatherND"
-	if !gather || !graph.IsStandard(n.GetDomain()) || l.Input != 0 || graph.IntAttribute(n, "axis") != 0 || graph.IntAttribute(n, "batch_dims") != 0 {
-		return use, false, false
+// HasExperts reports whether a tensor has matrices of experts: a MoE reads it, or a Gather takes some of several for a MatMul.
+func (d *Decision) HasExperts(x *graph.Graph) bool {
+	if slices.ContainsFunc(d.Value.Uses, func(u graph.Use) bool { return IsMoE(u.Node) }) {
+		return true
 	}
-	for range 2 {
-		made := x.Made(n)
-		if made == nil || made.Output || len(made.Uses) != 1 {
-			return use, false, false
-		}
-		use = made.Uses[0]
-		switch n = use.Node; {
-		case !graph.IsStandard(n.GetDomain()):
-			return use, false, false
-		case n.GetOpType() == "MatMul":
-			return use, turned, true
-		case n.GetOpType() != "Transpose" || turned:
-			return use, false, false
-		}
-		turned = true
-		perm := graph.Attribute(n, "perm").GetInts()
-		last := int64(len(perm)) - 1
-		if last < 1 || perm[last] != last-1 || perm[last-1] != last || !slices.IsSorted(perm[:last-1]) {
-			return use, false, false
-		}
-	}
-	return use, false, false
+	return len(d.Shape) == 3 && d.Shape[0] > 1 && slices.ContainsFunc(reach.Of(x, d.Value, d.Shape).Leaves, func(l reach.Leaf) bool {
+		_, ok := l.Taken(x)
+		return ok
+	})
 }

@@ -40,6 +40,26 @@ func (d *Decision) layersOf(c Choice, x, observed *graph.Graph) (all []Layer, wh
 			leaves = append(leaves, reach.Of(x, v, d.Shape).Leaves...)
 		}
 	}
+	var taken, read []reach.Leaf // by a Gather, and by others, whose products do for all
+	for _, l := range leaves {
+		if l.Takes() {
+			taken = append(taken, l)
+		} else {
+			read = append(read, l)
+		}
+	}
+	if all, why = d.layersAt(c, x, read); why == "" && len(all) == 0 {
+		all, why = d.layersAt(c, x, taken)
+	}
+	if why == "" && len(all) == 0 {
+		why = "calibration is for weights of MatMul, Gemm, Conv, LSTM, GRU, RNN and MoE"
+	}
+	return all, why
+}
+
+// layersAt is layersOf for some readers. It returns none, and no reason, if none of them makes a product.
+func (d *Decision) layersAt(c Choice, x *graph.Graph, leaves []reach.Leaf) (all []Layer, why string) {
+	across := false
 	for _, l := range leaves {
 		if !graph.IsStandard(l.Node.GetDomain()) && !readsExperts(l) {
 			continue
@@ -58,6 +78,9 @@ func (d *Decision) layersOf(c Choice, x, observed *graph.Graph) (all []Layer, wh
 		case "Gather", "GatherND":
 			if one, why = d.chosen(c, x, l); one.Node == nil && why == "" {
 				continue
+			}
+			if why == alongColumns { // other reasons come first
+				across, why = true, ""
 			}
 		default:
 			continue
@@ -80,11 +103,14 @@ func (d *Decision) layersOf(c Choice, x, observed *graph.Graph) (all []Layer, wh
 			return nil, "its products have different numbers of groups"
 		}
 		if len(all) > 1 && (one.routed() || all[0].routed()) {
-			return nil, "several operators read its experts"
+			if readsExperts(l) {
+				return nil, "several operators read its experts"
+			}
+			return nil, "several operators read matrices of the stack"
 		}
 	}
-	if len(all) == 0 {
-		return nil, "calibration is for weights of MatMul, Gemm, Conv, LSTM, GRU, RNN and MoE"
+	if across {
+		return nil, alongColumns
 	}
 	return all, ""
 }

@@ -2,6 +2,7 @@ package discover_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"onnxquant/internal/discover"
@@ -59,11 +60,20 @@ func TestStacksOfMatrices(t *testing.T) {
 		{[]int64{4, 64, 32}, nodes{node("MatMul", "y", "x w")}, operands.Stack{N: 4, Width: 64}},
 		{[]int64{4, 64, 32}, nodes{node("Transpose", "p", "w", intsAttr("perm", 2, 1, 0)), node("MatMul", "y", "x p")}, nil},
 		{[]int64{4, 64, 32}, nodes{node("Reshape", "p", "w s"), node("MatMul", "y", "x p")}, nil},
+		{[]int64{4, 64, 32}, nodes{node("Gather", "c", "w i"), node("MatMul", "m", "x c"), node("MatMul", "y", "x w")}, operands.Stack{N: 4, Width: 64}},
+		{[]int64{4, 64, 32}, nodes{node("Gather", "c", "w i"), node("MatMul", "y", "x c")}, operands.Chosen{N: 4, Width: 64}},
+		{[]int64{4, 64, 32}, nodes{node("Gather", "c", "w i"), node("Cast", "d", "c", intAttr("to", 1)), node("MatMul", "y", "d x")}, operands.Chosen{N: 4, Width: 32, Columns: true}},
+		{[]int64{4, 64, 32}, nodes{node("Gather", "c", "w i"), node("MatMul", "m", "x c"), node("Gather", "d", "w i"), node("MatMul", "y", "x d")}, "several operators read matrices of the stack"},
 	} {
+		gather := ""
+		switch c.want.(type) {
+		case operands.Chosen, string:
+			gather = "Gather"
+		}
 		model := modeltest.Model([]*onnxpb.TensorProto{floats("w", c.shape...), modeltest.Integers("s", 2, 2, 64, 32)}, c.nodes)
 		x := modeltest.Open(t, modeltest.Write(t, model)).Graph()
 		all, _, err := discover.All(x, discover.Options{
-			Ops: []string{"MatMul"}, Format: spec.Int4, Block: 32, Target: target.Of(spec.Portable),
+			Ops: []string{"MatMul", gather}, Format: spec.Int4, Block: 32, Target: target.Of(spec.Portable),
 			Algorithm: spec.GPTQ, Memory: 1 << 30, Calibrated: true, Observed: x,
 		}, discover.Exceptions{})
 		if err != nil {
@@ -73,6 +83,12 @@ func TestStacksOfMatrices(t *testing.T) {
 		var got any
 		if len(d.Layers) == 1 {
 			got = d.Layers[0].Operation
+		}
+		if why, ok := c.want.(string); ok {
+			if got != nil || !strings.Contains(d.Note, why) || d.Choice.Operand.Axis != 2 {
+				t.Errorf("%v, %v: axis %d, %q, want %q", c.shape, c.nodes, d.Choice.Operand.Axis, d.Note, why)
+			}
+			continue
 		}
 		if got != c.want {
 			t.Errorf("%v, %v: %#v, %q", c.shape, c.nodes, got, d.Note)

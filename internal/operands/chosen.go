@@ -110,6 +110,9 @@ func (c *choices) Take(input, indices Value) (err error) {
 	if c.laid, err = c.lay(input, indices); err != nil {
 		return err
 	}
+	if err := input.whole(); err != nil {
+		return err
+	}
 	c.input, c.chosen = input, make([][]int64, c.N)
 	for i := range c.count {
 		_, index := c.places(i)

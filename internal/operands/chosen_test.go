@@ -19,14 +19,7 @@ func TestChosen(t *testing.T) {
 		{[]int64{2}, []int64{4}, false, false, [2][]float32{{1, 1}, {1, 1}}},                                                       // one vector
 		{[]int64{3, 1, 2}, []int64{4}, false, false, [2][]float32{}}, {[]int64{4, 1, 3}, []int64{4}, false, false, [2][]float32{}}, // misfits
 	} {
-		n := int64(1)
-		for _, d := range c.dims {
-			n *= d
-		}
-		input := Value{Dims: c.dims, Data: make([]float32, n)}
-		for i := range input.Data {
-			input.Data[i] = float32(i + 1)
-		}
+		input := counting(c.dims)
 		indices := Value{Dims: c.indices, Data: []float32{0, 1, -1, 0}}
 		o := Chosen{N: 2, Width: 2, Columns: c.columns, Coordinates: c.nd}
 		r := o.Begin()
@@ -53,6 +46,9 @@ func TestChosen(t *testing.T) {
 		}
 	}
 	r := Chosen{N: 2, Width: 2}.Begin()
+	if err := r.Take(Value{Dims: []int64{1, 2}}, Value{Dims: []int64{1}, Data: []float32{1}}); err == nil {
+		t.Error("an input without elements is taken")
+	}
 	for _, wrong := range []float32{2, -3, .5} {
 		if err := r.Take(Value{Dims: []int64{1, 2}, Data: make([]float32, 2)}, Value{Dims: []int64{1}, Data: []float32{wrong}}); err == nil {
 			t.Errorf("index %v is taken", wrong)

@@ -14,6 +14,14 @@ type Value struct {
 	Data []float32
 }
 
+// whole returns an error unless there is an element for each place of Dims.
+func (v Value) whole() error {
+	if want := (Value{Dims: v.Dims}).Len(); int64(len(v.Data)) != want {
+		return fmt.Errorf("a value with dims %v has %d elements", v.Dims, len(v.Data))
+	}
+	return nil
+}
+
 // Len is the number of elements, also of a value without Data, of which only the shape is known.
 func (v Value) Len() int64 {
 	if v.Data != nil || v.Dims == nil {

@@ -53,6 +53,9 @@ func (s *stacked) Take(input, _ Value) error {
 	if len(d) == 0 || d[len(d)-1] != int64(s.Width) || !s.shared(input) && d[len(d)-3] != int64(s.N) {
 		return fmt.Errorf("its dims %v do not fit %d matrices with %d rows", d, s.N, s.Width)
 	}
+	if err := input.whole(); err != nil {
+		return err
+	}
 	s.input, s.height = input, 1
 	if len(d) > 1 {
 		s.height = int(d[len(d)-2])

@@ -55,13 +55,13 @@ func LeftExperts(p *onnxq.Plan) []string {
 	const most = 0.5 // of the bytes of float tensors
 	var left int64
 	ops := []string{"MatMul", "Gemm"}
-	for _, t := range p.Tensors {
+	for i, t := range p.Tensors {
 		names, ok := strings.CutPrefix(t.Reason, onnxq.Unselected)
-		if !ok {
+		if !ok || !p.Stages().HasExperts(i) {
 			continue
 		}
 		for _, op := range []string{"MoE", "Gather", "GatherND"} {
-			if op == "MoE" && strings.Contains(names, "com.microsoft.MoE") || op == names && len(t.Shape) == 3 {
+			if op == "MoE" && strings.Contains(names, "com.microsoft.MoE") || op == names {
 				left += t.Bytes
 				if !slices.Contains(ops, op) {
 					ops = append(ops, op)

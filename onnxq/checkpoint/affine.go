@@ -3,9 +3,11 @@ package checkpoint
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/lazy"
+	"onnxquant/internal/shapes"
 	"onnxquant/spec"
 )
 
@@ -20,27 +22,38 @@ func (c *checkpoint) affine(module string) (*codes, error) {
 	if !ok || words.Type != "U32" || len(words.Shape) != 2 {
 		return nil, nil
 	}
-	q := &codes{from: "MLX", n: words.Shape[0]}
+	return c.affineOf(module, words)
+}
+
+// affineOf is affine for words of one matrix, or of the matrices of experts [experts, N, words]; n of the codes counts the rows of all.
+func (c *checkpoint) affineOf(module string, words tensor) (*codes, error) {
+	rows, pitch := words.Shape[:len(words.Shape)-1], words.Shape[len(words.Shape)-1]
+	q := &codes{from: "MLX", n: shapes.Count(rows)}
 	c.use(q, module+"weight")
 	scales, biases := c.use(q, module+"scales"), c.use(q, module+"biases")
-	bits, group := int64(c.config.Bits), int64(c.config.Group)
+	m, err := c.config.mlx(strings.TrimSuffix(module, "."))
+	if err != nil {
+		return nil, err
+	}
+	bits, group := int64(m.Bits), int64(m.Group)
 	if bits < 2 || bits > 8 || bits == 7 || group < 1 {
 		return nil, fmt.Errorf("MLX of %d bits in groups of %d is not known: config.json beside it must say 2, 3, 4, 5, 6 or 8 bits, and a group_size", bits, group)
 	}
-	q.k, q.block = 32*words.Shape[1]/bits, group
-	want := []int64{q.n, q.k / group}
-	if q.k*bits != 32*words.Shape[1] || q.k%group != 0 || biases == nil || !slices.Equal(scales.Shape, want) || !slices.Equal(biases.Shape, want) {
-		return nil, fmt.Errorf("scales and biases must have the shape %v, for codes of %d bits in groups of %d", want, bits, group)
+	q.k, q.block = 32*pitch/bits, group
+	stored := slices.Concat(rows, []int64{q.k / group})
+	if q.k*bits != 32*pitch || q.k%group != 0 || scales == nil || biases == nil || !slices.Equal(scales.Shape, stored) || !slices.Equal(biases.Shape, stored) {
+		return nil, fmt.Errorf("scales and biases must have the shape %v, for codes of %d bits in groups of %d", stored, bits, group)
 	}
+	want := []int64{q.n, q.k / group}
 	middle := 1 << (bits - 1)
 	q.format = integersOf(bits)
-	q.codes = lazy.Stored(dtype.Int8, []int64{q.n, q.k}, &packed{r: words.content(), bits: bits, rows: q.n, cols: q.k, pitch: 4 * words.Shape[1], add: -middle})
-	q.scales = scales.lazily()
+	q.codes = lazy.Stored(dtype.Int8, []int64{q.n, q.k}, &packed{r: words.content(), bits: bits, rows: q.n, cols: q.k, pitch: 4 * pitch, add: -middle})
+	q.scales = scales.lazily().Reshaped(want)
 	times := func(t *lazy.Tensor, by float32) *lazy.Tensor {
 		return lazy.Dequantized(t, lazy.Constant(by, dtype.Float32), nil, lazy.OneScale, dtype.Float32)
 	}
 	by, _ := lazy.MapBroadcast(want, want)
-	mins := times(biases.lazily(), -1).Minus(times(scales.lazily(), float32(middle)), by)
+	mins := times(biases.lazily().Reshaped(want), -1).Minus(times(q.scales, float32(middle)), by)
 	q.mins = lazy.Stored(dtype.Float32, want, &encoded{x: mins, typ: dtype.Float32, name: biases.Name})
 	return q, nil
 }

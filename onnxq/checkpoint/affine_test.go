@@ -110,6 +110,57 @@ func TestAffine(t *testing.T) {
 	}
 }
 
+// A module of MLX may have settings of its own.
+func TestModulesOfMLX(t *testing.T) {
+	const module = "model.layers.0.mlp.up_proj"
+	for config, want := range map[string]string{
+		`{"quantization": {"bits": 8, "group_size": 64, "` + module + `": {"bits": 4, "group_size": 32}, "model.norm": false, "model.other": {"bits": -3}}}`: "",
+		`{"quantization": {"bits": 4, "group_size": 32, "mode": "affine", "` + module + `": true}}`:                                                          "",
+		`{"quantization": {"bits": 4, "group_size": 32, "model.layers.0.mlp.down_proj": {"bits": 8, "group_size": 64}}}`:                                     "",
+		`{"quantization": {"bits": 4, "group_size": 32, "` + module + `": {"bits": 8, "group_size": 32}}}`:                                                   "must have the shape",
+		`{"quantization": {"bits": 4, "group_size": 32, "` + module + `": {"bits": -4, "group_size": 32}}}`:                                                  "MLX of -4 bits",
+		`{"quantization": {"bits": 4, "group_size": 32, "` + module + `": {"bits": 4, "group_size": 0}}}`:                                                    "groups of 0",
+		`{"quantization": {"bits": 4, "group_size": 32, "` + module + `": {"bits": 1e40}}}`:                                                                  module,
+		`{"quantization": {"bits": 4, "group_size": 32, "` + module + `": {"bits": "4"}}}`:                                                                   module,
+		`{"quantization": {"bits": 4, "group_size": 32, "` + module + `": false}}`:                                                                           "is in float",
+		`{"quantization": {"bits": 4, "group_size": 32, "mode": "mxfp4"}}`:                                                                                   `mode "mxfp4"`,
+	} {
+		list, _ := mlx(module, 24, 64)
+		w, err := checkpoint.Read(wide(t, dtype.Float32, 64, 24), checkpointOf(t, config, list...), nil)
+		switch {
+		case want == "" && (err != nil || w.Coded["MLX"] != 1):
+			t.Errorf("%s: %+v, %v", config, w, err)
+		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+			t.Errorf("%s: error %v, want %q", config, err, want)
+		}
+	}
+}
+
+// Experts of MLX are modules with the matrices of all.
+func TestStackedMLX(t *testing.T) {
+	const n, k = 24, 64
+	first, values := mlx("model.layers.0.mlp.switch_mlp.down_proj", n, k)
+	second, _ := mlx("", n, k)
+	for i := range first {
+		first[i].shape = slices.Concat([]int64{2}, first[i].shape)
+		first[i].data = slices.Concat(first[i].data, second[i].data)
+	}
+	const config = `{"quantization": {"bits": 8, "group_size": 64, "model.layers.0.mlp.switch_mlp.down_proj": {"bits": 4, "group_size": 32}}}`
+	m := gathered(t, "w", n, k, modeltest.Node("MatMul", "y", "chosen x"))
+	w, err := checkpoint.Read(m, checkpointOf(t, config, first...), nil)
+	if err != nil || w.Decoded["MLX with biases of experts"] != 1 || len(w.Unused) > 0 {
+		t.Fatalf("%+v, %v", w, err)
+	}
+	if got := content(t, m, "w"); !same(got, slices.Concat(values, values)) {
+		t.Errorf("other elements: %v", got[:8])
+	}
+	first[1].shape = []int64{2, n, 1}
+	first[1].data = first[1].data[:2*2*n]
+	if _, err := checkpoint.Read(gathered(t, "w", n, k, modeltest.Node("MatMul", "y", "chosen x")), checkpointOf(t, config, first...), nil); err == nil || !strings.Contains(err.Error(), "must have the shape [2 24 2]") {
+		t.Errorf("error %v", err)
+	}
+}
+
 // A float16 model cannot have the mins of MLX: its weights are quantized anew.
 func TestAffineInFloat16(t *testing.T) {
 	list, _ := mlx("model.layers.0.mlp.up_proj", 24, 64)

@@ -53,6 +53,9 @@ func (p *piece) shape() []int64 {
 	return p.plain.Shape
 }
 
+// stacked reports whether the piece has matrices of several experts.
+func (p *piece) stacked() bool { return p.plain != nil && len(p.plain.Shape) == 3 }
+
 // cut leaves the rows of a weight in codes that the piece is.
 func (p *piece) cut() error {
 	if p.codes == nil {

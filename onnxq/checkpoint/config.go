@@ -18,8 +18,9 @@ type config struct {
 	Group  int    `json:"group_size"`
 	Format string `json:"checkpoint_format"`
 
-	model string // its type
-	told  bool   // the files have a description of codes
+	model   string // its type
+	told    bool   // the files have a description of codes
+	modules map[string]mlxModule
 }
 
 // mostConfig bounds the size of such a file.
@@ -37,9 +38,9 @@ func isConfig(path string) bool {
 // readConfig reads config.json and quantize_config.json of a folder. Files that are missing say nothing.
 func readConfig(folder string) (c config, err error) {
 	var whole struct {
-		Model        string  `json:"model_type"`
-		Quantization *config `json:"quantization_config"`
-		MLX          *config `json:"quantization"`
+		Model        string    `json:"model_type"`
+		Quantization *config   `json:"quantization_config"`
+		MLX          mlxConfig `json:"quantization"`
 	}
 	var own *config
 	for name, to := range map[string]any{configs[0]: &whole, configs[1]: &own} {
@@ -55,12 +56,12 @@ func readConfig(folder string) (c config, err error) {
 			return c, fmt.Errorf("%s, which says how weights are stored: %w", path, err)
 		}
 	}
-	for _, found := range []*config{whole.MLX, whole.Quantization, own} {
+	for _, found := range []*config{whole.MLX.config, whole.Quantization, own} {
 		if found != nil {
 			c, c.told = *found, true
 		}
 	}
-	c.model = whole.Model
+	c.model, c.modules = whole.Model, whole.MLX.modules
 	return c, nil
 }
 

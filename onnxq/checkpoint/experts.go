@@ -11,22 +11,22 @@ import (
 	"onnxquant/internal/graph"
 	"onnxquant/internal/lazy"
 	"onnxquant/internal/msg"
-	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/reach"
 )
 
 // Models have the matrices of all experts of a layer in one tensor [experts, rows, K], or turned. Checkpoints have them so,
 // too, or a tensor for each expert.
 
-// gateUp are the two halves of a product, of which each gates the other.
+// The matrices of an expert: the products with gate_proj gate those with up_proj, and gate_up_proj has both.
 const (
-	gateUp = "gate_up_proj"
-	gate   = "gate_proj"
-	up     = "up_proj"
-	down   = "down_proj"
+	gateUpProj = "gate_up_proj"
+	gateProj   = "gate_proj"
+	upProj     = "up_proj"
+	downProj   = "down_proj"
 )
 
 // mixtral has other names of the matrices of an expert.
-var mixtral = map[string]string{gate: "w1", up: "w3", down: "w2"}
+var mixtral = map[string]string{gateProj: "w1", upProj: "w3", downProj: "w2"}
 
 // wanted says which matrices, or biases, of experts a tensor of the model has.
 type wanted struct {
@@ -72,10 +72,10 @@ func wantedOf(v *graph.Value, names []string) (list []wanted) {
 			w.bias = true
 		}
 		switch part {
-		case gateUp, gate, up, down:
+		case gateUpProj, gateProj, upProj, downProj:
 			w.parts = []string{part}
 		case "weight", "bias": // of the module
-			w.parts, w.bias = []string{gateUp, down}, len(withoutOnes(v.Tensor.GetDims())) == 2
+			w.parts, w.bias = []string{gateUpProj, downProj}, len(withoutOnes(v.Tensor.GetDims())) == 2
 		default:
 			continue
 		}
@@ -100,19 +100,19 @@ func readByMoE(u graph.Use) (w wanted) {
 	w.bias = u.Input%2 == 1
 	switch u.Input {
 	case 2, 3:
-		w.parts = []string{gate}
+		w.parts = []string{gateProj}
 		if fused {
-			w.parts, w.turns = []string{gateUp}, halves
+			w.parts, w.turns = []string{gateUpProj}, halves
 			if fusion == 1 {
 				w.turns = byRow
 			}
 		} else if len(u.Node.Input) <= 6 || u.Node.Input[6] == "" {
-			w.parts = []string{up} // nothing is gated
+			w.parts = []string{upProj} // nothing is gated
 		}
 	case 4, 5:
-		w.parts = []string{down}
+		w.parts = []string{downProj}
 	case 6, 7:
-		w.parts = []string{up}
+		w.parts = []string{upProj}
 	}
 	return w
 }
@@ -157,11 +157,14 @@ func (c *checkpoint) experts(x *graph.Graph, v *graph.Value, names []string, fro
 				if s == nil && err == nil {
 					continue
 				}
+				var p *piece
+				if err == nil {
+					p, err = s.laidFor(x, v, dims, w.bias)
+				}
 				if err != nil {
 					return nil, fmt.Errorf("experts %s for %s: %w", msg.Quote(module), msg.Quote(v.Path), err)
 				}
-				turned, known := readsTurned(x, v)
-				return s.laidAs(turned, known, dims, w.bias), nil
+				return p, nil
 			}
 		}
 	}
@@ -214,28 +217,28 @@ func (c *checkpoint) part(v *graph.Value, module, part string, w wanted, count i
 		own = byRow
 	}
 	switch part {
-	case gateUp:
+	case gateUpProj:
 		if s != nil {
 			return s.inTurns(own, w.turns), nil
 		}
-		gates, err := c.stored(v, module, gate, w.bias, count)
+		gates, err := c.stored(v, module, gateProj, w.bias, count)
 		if gates == nil || err != nil {
 			return nil, err
 		}
-		values, err := c.stored(v, module, up, w.bias, count)
+		values, err := c.stored(v, module, upProj, w.bias, count)
 		if values == nil || err != nil {
 			return nil, err
 		}
-		return both(v, gates, values, w.turns == byRow)
-	case gate, up:
+		return joinedParts(gates, values, w.turns == byRow || w.turns == asStored && own == byRow)
+	case gateProj, upProj:
 		if s != nil {
 			return s, nil
 		}
-		all, err := c.stored(v, module, gateUp, w.bias, count)
+		all, err := c.stored(v, module, gateUpProj, w.bias, count)
 		if all == nil || err != nil {
 			return nil, err
 		}
-		return all.half(own, part == up), nil
+		return all.half(own, part == upProj), nil
 	}
 	return s, nil
 }
@@ -247,7 +250,11 @@ func (c *checkpoint) stored(v *graph.Value, module, part string, bias bool, coun
 		name += "_bias"
 	}
 	if t, ok := c.tensors[name]; ok {
-		return c.whole(v, t, module, part, bias)
+		s, err := c.whole(v, t, bias)
+		if s != nil {
+			s.turned, s.unclear = c.turned(module)
+		}
+		return s, err
 	}
 	if s, err := c.blocksOf(v, name); s != nil || err != nil {
 		return s, err
@@ -255,6 +262,9 @@ func (c *checkpoint) stored(v *graph.Value, module, part string, bias bool, coun
 	kind := ".weight"
 	if bias {
 		kind = ".bias"
+	}
+	if s, err := c.layer(v, module, "."+part, kind); s != nil || err != nil {
+		return s, err
 	}
 	var list []piece
 	for _, part := range []string{part, mixtral[part]} {
@@ -278,32 +288,16 @@ func (c *checkpoint) stored(v *graph.Value, module, part string, bias bool, coun
 	case int64(len(list)) != count:
 		return nil, fmt.Errorf("the checkpoint has %d experts with %s, the model %d", len(list), part, count)
 	}
-	return c.stacked(v, name, list)
+	return c.eachExpert(v, name, list)
 }
 
-// takes reports whether a node takes matrices out of a stack by indices.
-func takes(n *onnxpb.NodeProto) bool {
-	return graph.IsStandard(n.GetDomain()) && (n.GetOpType() == "Gather" || n.GetOpType() == "GatherND")
-}
-
-// readsTurned reports whether products of the model read the matrices of a value as [K, rows]. known is false if none does.
+// readsTurned reports whether products of the model read the matrices of a value as [K, rows]. known is false if none tells.
 func readsTurned(x *graph.Graph, v *graph.Value) (turned, known bool) {
-	for _, u := range v.Uses {
-		if discover.IsMoE(u.Node) {
-			return false, true
-		}
-		if takes(u.Node) {
-			made := x.Made(u.Node)
-			if made == nil || len(made.Uses) != 1 {
-				continue
-			}
-			u = made.Uses[0]
-		}
-		if u.Node.GetOpType() == "MatMul" {
-			return u.Input == 1, true
-		}
+	if slices.ContainsFunc(v.Uses, func(u graph.Use) bool { return discover.IsMoE(u.Node) }) {
+		return false, true
 	}
-	return false, false
+	dims := v.Tensor.GetDims()
+	return reach.Of(x, v, dims).ReadTurned(x, dims)
 }
 
 // shapeOf is the shape of the part of a model.

@@ -1,11 +1,13 @@
 package checkpoint_test
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
+	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/checkpoint"
@@ -79,6 +81,71 @@ func TestOtherExperts(t *testing.T) {
 	} {
 		if _, err := checkpoint.Read(mixture(t, 1), checkpointOf(t, `{}`, list...), nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+}
+
+// gathered is a model in which a Gather takes matrices of a stack of two, and nodes read them: from "chosen" and "x" to "y".
+func gathered(t *testing.T, name string, n, k int64, nodes ...*onnxpb.NodeProto) *onnxq.Model {
+	gather := modeltest.Node("Gather", "chosen", name+" i")
+	gather.MetadataProps = []*onnxpb.StringStringEntryProto{{
+		Key: new("pkg.torch.onnx.name_scopes"), Value: new("['', 'model', 'model.layers.0.mlp', 'model.layers.0.mlp.experts', 'bmm']"),
+	}}
+	return modeltest.Open(t, modeltest.Write(t, modeltest.Model(
+		modeltest.Tensors{modeltest.Floats(name, 2, n, k), modeltest.Integers("shape", 1, n, k), modeltest.Integers("axes", 0)}, append(modeltest.Nodes{gather}, nodes...))))
+}
+
+// The reader of square experts tells which axis has the rows; without one that tells, they are an error.
+func TestSquareExperts(t *testing.T) {
+	const side = 4
+	node := modeltest.Node
+	turn := modeltest.IntsAttr("perm", 0, 2, 1)
+	var apart []stored
+	for e := range 2 {
+		apart = append(apart, floats(fmt.Sprintf("model.layers.0.mlp.experts.%d.down_proj.weight", e), plus(ramp(side*side), float32(100*e)), side, side))
+	}
+	whole := []stored{
+		floats("model.layers.0.mlp.experts.gate_up_proj", ramp(2*side*2*side), 2, side, 2*side),
+		floats("model.layers.0.mlp.experts.down_proj", slices.Concat(ramp(side*side), plus(ramp(side*side), 100)), 2, side, side),
+	}
+	unclear := []stored{whole[1]}
+	for name, c := range map[string]struct {
+		nodes     modeltest.Nodes
+		list      []stored
+		turned    bool // against the checkpoint
+		want      string
+		modelName string
+	}{
+		"second factor":             {nodes: modeltest.Nodes{node("MatMul", "y", "x chosen")}, list: apart, turned: true},
+		"first factor":              {nodes: modeltest.Nodes{node("MatMul", "y", "chosen x")}, list: apart},
+		"Cast":                      {nodes: modeltest.Nodes{node("Cast", "c", "chosen", modeltest.IntAttr("to", 1)), node("MatMul", "y", "x c")}, list: apart, turned: true},
+		"Transpose":                 {nodes: modeltest.Nodes{node("Transpose", "c", "chosen", turn), node("MatMul", "y", "x c")}, list: apart},
+		"Squeeze":                   {nodes: modeltest.Nodes{node("Squeeze", "c", "chosen axes"), node("MatMul", "y", "x c")}, list: apart, turned: true},
+		"gpt-oss":                   {nodes: modeltest.Nodes{node("MatMul", "y", "x chosen")}, list: whole},
+		"gpt-oss, Transpose":        {nodes: modeltest.Nodes{node("Transpose", "c", "chosen", turn), node("MatMul", "y", "x c")}, list: whole, turned: true},
+		"unknown":                   {nodes: modeltest.Nodes{node("Reshape", "c", "chosen shape"), node("MatMul", "y", "x c")}, list: apart, want: "are square"},
+		"no other matrix":           {nodes: modeltest.Nodes{node("MatMul", "y", "x chosen")}, list: unclear, want: "are square"},
+		"the name of the model's":   {nodes: modeltest.Nodes{node("Reshape", "c", "chosen shape"), node("MatMul", "y", "x c")}, list: whole, modelName: "model.layers.0.mlp.experts.down_proj"},
+		"another name of the block": {nodes: modeltest.Nodes{node("Transpose", "c", "chosen", turn), node("MatMul", "y", "x c")}, list: whole, turned: true, modelName: "model.layers.0.moe.experts.down_proj"},
+	} {
+		value := cmp.Or(c.modelName, "w")
+		m := gathered(t, value, side, side, c.nodes...)
+		w, err := checkpoint.Read(m, checkpointOf(t, `{}`, c.list...), nil)
+		if c.want != "" {
+			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), value) {
+				t.Errorf("%s: error %v, want %q", name, err, c.want)
+			}
+			continue
+		}
+		if err != nil || len(w.Tensors) != 1 {
+			t.Fatalf("%s: %+v, %v", name, w, err)
+		}
+		second, row := float32(1), float32(side)
+		if c.turned {
+			second, row = row, second
+		}
+		if got := content(t, m, value); got[1]-got[0] != second || got[side]-got[0] != row || got[side*side]-got[0] != 100 {
+			t.Errorf("%s: %v", name, got)
 		}
 	}
 }

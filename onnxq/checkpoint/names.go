@@ -31,6 +31,8 @@ func (c *checkpoint) find(x *graph.Graph, v *graph.Value, names *rules.Names, fr
 			switch {
 			case err != nil:
 				return nil, err
+			case p != nil && p.stacked() && (name != v.Path || !p.plain.Type.DType().Float()) && len(wantedOf(v, []string{name})) > 0:
+				continue // experts finds the order of rows and columns
 			case p != nil && i > 0 && len(withoutOnes(p.shape())) != len(withoutOnes(v.Tensor.GetDims())):
 				continue // another constant of the module, such as the epsilon of a norm
 			case p != nil:
@@ -218,7 +220,7 @@ func (c *checkpoint) partOf(name string, v *graph.Value) (*piece, error) {
 				continue
 			}
 			p, err := c.piece(before + whole + "." + after)
-			if p == nil || err != nil {
+			if p == nil || err != nil || p.stacked() {
 				return nil, err
 			}
 			rows, dims := p.shape(), v.Tensor.GetDims()
@@ -254,7 +256,7 @@ func (c *checkpoint) parts(name string) ([]piece, error) {
 		var list []piece
 		for _, part := range names {
 			p, err := c.piece(before + part + after)
-			if p == nil || err != nil {
+			if p == nil || err != nil || p.stacked() {
 				return nil, err
 			}
 			list = append(list, *p)

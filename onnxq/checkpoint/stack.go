@@ -5,6 +5,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strings"
 
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/graph"
@@ -21,6 +22,7 @@ type stack struct {
 	uses    []string // names of tensors of the checkpoint
 	tensors []*lazy.Tensor
 	turned  bool   // tensors are [experts, K, rows]
+	unclear bool   // only the shapes can tell turned
 	codes   *codes // what the codes have in common, or nil
 	decoded string // why tensors are floats although the checkpoint has codes
 }
@@ -77,33 +79,25 @@ func (s *stack) inTurns(own, want turns) *stack {
 	if want == asStored || want == own {
 		return s
 	}
-	made, _ := joinedStacks(s.half(own, false), s.half(own, true), want == byRow)
+	made, _ := joinedParts(s.half(own, false), s.half(own, true), want == byRow) // of one stack: they are alike
 	return made
 }
 
-// both joins gates and values.
-func both(v *graph.Value, gates, values *stack, rowByRow bool) (*stack, error) {
-	made, ok := joinedStacks(gates, values, rowByRow)
-	if !ok {
-		return nil, fmt.Errorf("%s and %s differ in shape or format", msg.Quote(gates.name), msg.Quote(values.name))
-	}
-	return made, nil
-}
-
-// joinedStacks joins the rows of two stacks of one format; ok is false if they have two.
-func joinedStacks(a, b *stack, rowByRow bool) (*stack, bool) {
+// joinedParts joins the rows of gates and values.
+func joinedParts(a, b *stack, rowByRow bool) (*stack, error) {
+	differ := fmt.Errorf("%s and %s differ in shape or format", msg.Quote(a.name), msg.Quote(b.name))
 	if a.turned != b.turned || len(a.tensors) != len(b.tensors) || (a.codes == nil) != (b.codes == nil) || a.codes != nil && !a.codes.like(b.codes) {
-		return nil, false
+		return nil, differ
 	}
 	axis, made := a.rowAxis(), *a
 	made.uses, made.tensors = slices.Concat(a.uses, b.uses), nil
 	for i, t := range a.tensors {
 		if !slices.Equal(t.Shape, b.tensors[i].Shape) {
-			return nil, false
+			return nil, differ
 		}
 		made.tensors = append(made.tensors, joinedRows(t, b.tensors[i], axis, rowByRow))
 	}
-	return &made, true
+	return &made, nil
 }
 
 // joinedRows puts the rows of b behind those of a, or each behind one of a.
@@ -123,11 +117,15 @@ func (s *stack) fits(dims []int64, bias bool) bool {
 	return slices.Equal(shape, have) || !bias && len(shape) == 3 && slices.Equal([]int64{shape[0], shape[2], shape[1]}, have)
 }
 
-// laidAs returns the stack as a piece for a tensor of the model.
-func (s *stack) laidAs(turned, known bool, dims []int64, bias bool) *piece {
-	have, shape := s.tensors[0].Shape, shapeOf(dims, bias)
-	other := !slices.Equal(shape, have)
-	if slices.Equal(shape, have) && !bias && have[1] == have[2] && known {
+// laidFor returns the stack as a piece for a value of the model. The shape of square matrices does not tell their order: readers do.
+func (s *stack) laidFor(x *graph.Graph, v *graph.Value, dims []int64, bias bool) (*piece, error) {
+	have := s.tensors[0].Shape
+	other := !slices.Equal(shapeOf(dims, bias), have)
+	if !bias && have[1] == have[2] {
+		turned, known := readsTurned(x, v)
+		if !known || s.unclear {
+			return nil, fmt.Errorf("their matrices %d × %d are square, and no MatMul of the model, or no other shape of the checkpoint, tells rows from columns; a null in --names keeps the model's own", have[1], have[2])
+		}
 		other = turned != s.turned
 	}
 	made := s
@@ -136,18 +134,18 @@ func (s *stack) laidAs(turned, known bool, dims []int64, bias bool) *piece {
 		made.turned = !s.turned
 	}
 	if made.codes == nil {
-		return &piece{name: s.name, stack: made}
+		return &piece{name: s.name, stack: made}, nil
 	}
 	q := *made.codes
 	q.uses, q.down, q.codes, q.scales = s.uses, made.turned, made.tensors[0], made.tensors[1]
 	if len(made.tensors) > 2 {
 		q.zeros = made.tensors[2]
 	}
-	return &piece{name: s.name, stack: made, codes: &q}
+	return &piece{name: s.name, stack: made, codes: &q}, nil
 }
 
 // whole returns a part of experts that is one tensor.
-func (c *checkpoint) whole(v *graph.Value, t tensor, module, part string, bias bool) (*stack, error) {
+func (c *checkpoint) whole(v *graph.Value, t tensor, bias bool) (*stack, error) {
 	shape := t.Shape
 	if bias && len(shape) == 2 {
 		shape = slices.Concat(shape, []int64{1})
@@ -159,22 +157,54 @@ func (c *checkpoint) whole(v *graph.Value, t tensor, module, part string, bias b
 	if err != nil {
 		return nil, fmt.Errorf("tensor %s: %w", msg.Quote(t.Name), err)
 	}
-	s := &stack{name: t.Name, uses: []string{t.Name}, tensors: []*lazy.Tensor{all.Reshaped(shape)}}
-	s.turned = !bias && c.turned(module)
-	return s, nil
+	return &stack{name: t.Name, uses: []string{t.Name}, tensors: []*lazy.Tensor{all.Reshaped(shape)}}, nil
 }
 
-// turned reports whether a checkpoint has the matrices of a module as [K, rows]. The two matrices of an expert tell.
-func (c *checkpoint) turned(module string) bool {
-	first, second := c.tensors[module+"."+gateUp], c.tensors[module+"."+down]
+// turned reports whether a checkpoint has the matrices of a module as [K, rows]. The two matrices of an expert tell; unclear: they do
+// not.
+func (c *checkpoint) turned(module string) (turned, unclear bool) {
+	first, second := c.tensors[module+"."+gateUpProj], c.tensors[module+"."+downProj]
 	if first.Tensor == nil || second.Tensor == nil || len(first.Shape) != 3 || len(second.Shape) != 3 {
-		return false
+		return false, true
 	}
-	return first.Shape[1] == second.Shape[2] && first.Shape[2] == 2*second.Shape[1]
+	a, b := first.Shape, second.Shape
+	turned = a[1] == b[2] && a[2] == 2*b[1]
+	return turned, !turned && (a[2] != b[1] || a[1] != 2*b[2])
 }
 
-// stacked stacks matrices of experts: as codes if all have one format.
-func (c *checkpoint) stacked(v *graph.Value, name string, list []piece) (*stack, error) {
+// layer returns a part of all experts that is one module, as MLX has it, or nil: [experts, rows, K] as floats or as codes.
+func (c *checkpoint) layer(v *graph.Value, module, part, kind string) (*stack, error) {
+	for _, module := range []string{module, strings.TrimSuffix(module, "experts") + "switch_mlp"} {
+		t, ok := c.tensors[module+part+kind]
+		switch {
+		case !ok:
+			continue
+		case t.Type != "U32":
+			return c.whole(v, t, kind == ".bias")
+		case len(t.Shape) != 3:
+			return nil, fmt.Errorf("tensor %s has the shape %v: want three axes, of experts, rows and words", msg.Quote(t.Name), t.Shape)
+		}
+		q, err := c.affineOf(module+part+".", t)
+		if err == nil {
+			err = q.check()
+		}
+		if err != nil {
+			return nil, fmt.Errorf("tensor %s: %w", msg.Quote(t.Name), err)
+		}
+		all, err := c.elements(v, piece{name: t.Name, codes: q}, dtype.DType(v.Tensor.GetDataType()))
+		if err != nil {
+			return nil, err
+		}
+		shape := []int64{t.Shape[0], t.Shape[1], q.k}
+		return &stack{name: t.Name, uses: q.uses, tensors: []*lazy.Tensor{all.Reshaped(shape)}, decoded: q.from + biasesOfExperts}, nil
+	}
+	return nil, nil
+}
+
+const biasesOfExperts = " with biases of experts"
+
+// eachExpert stacks matrices of experts: as codes if all have one format.
+func (c *checkpoint) eachExpert(v *graph.Value, name string, list []piece) (*stack, error) {
 	s := &stack{name: name}
 	for _, p := range list {
 		if p.codes != nil {
@@ -210,7 +240,7 @@ func (c *checkpoint) stacked(v *graph.Value, name string, list []piece) (*stack,
 				case p.codes.why != "":
 					s.decoded = p.codes.from + " with " + p.codes.why
 				case p.codes.mins != nil:
-					s.decoded = p.codes.from + " with biases of experts"
+					s.decoded = p.codes.from + biasesOfExperts
 				}
 			}
 		}
