@@ -312,7 +312,7 @@ func TestGatheredExperts(t *testing.T) {
 		gather string
 		w      []int64
 		x      []int64 // the shape of the input beside the chosen matrices
-		turns  bool    // a Transpose turns them
+		turns  bool    // a Cast passes them on, and a Transpose turns them
 		first  bool    // they are the first factor
 		axis   int
 	}{
@@ -331,7 +331,7 @@ func TestGatheredExperts(t *testing.T) {
 		}
 		nodes = append(nodes, modeltest.Node(c.gather, "chosen", "w "+indices))
 		if c.turns {
-			nodes = append(nodes, modeltest.Node("Transpose", "turned", "chosen", modeltest.IntsAttr("perm", 0, 1, 3, 2)))
+			nodes = append(nodes, modeltest.Node("Cast", "cast", "chosen", modeltest.IntAttr("to", int64(dtype.Float32))), modeltest.Node("Transpose", "turned", "cast", modeltest.IntsAttr("perm", 0, 1, 3, 2)))
 		}
 		factors := map[[2]bool]string{{false, true}: "chosen q", {false, false}: "q chosen", {true, false}: "q turned"}[[2]bool{c.turns, c.first}]
 		nodes = append(nodes, modeltest.Node("MatMul", "y", factors))

@@ -95,6 +95,20 @@ func gathered(t *testing.T, name string, n, k int64, nodes ...*onnxpb.NodeProto)
 		modeltest.Tensors{modeltest.Floats(name, 2, n, k), modeltest.Integers("shape", 1, n, k), modeltest.Integers("axes", 0)}, append(modeltest.Nodes{gather}, nodes...))))
 }
 
+// Models of gpt-oss that a Gather reads have gates and values in turn, also where the checkpoint has them apart; others have them in halves.
+func TestGatheredGates(t *testing.T) {
+	list := each("model.layers.0.mlp.experts", "gate_proj", "up_proj", "down_proj")[:12] // of two experts
+	for config, want := range map[string][]float32{`{"model_type": "gpt_oss"}`: {0, 8, 4, 12}, `{"model_type": "qwen3_moe"}`: {0, 4, 8, 12}} {
+		m := gathered(t, "w", 4, 4, modeltest.Node("MatMul", "y", "chosen x"))
+		if _, err := checkpoint.Read(m, checkpointOf(t, config, list...), nil); err != nil {
+			t.Fatal(err)
+		}
+		if got := content(t, m, "w"); !slices.Equal([]float32{got[0], got[4], got[8], got[12]}, want) {
+			t.Errorf("%s: rows begin with %v, want %v", config, got, want)
+		}
+	}
+}
+
 // The reader of square experts tells which axis has the rows; without one that tells, they are an error.
 func TestSquareExperts(t *testing.T) {
 	const side = 4
