@@ -6,6 +6,7 @@ package coded
 import (
 	"io"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/modelfile"
 	"onnxquant/spec"
 )
@@ -19,7 +20,7 @@ type Content struct {
 	Axis      int   // that is summed over, one of the last two; blocks run along it
 	Block     int64 // elements of a block; the length of the axis: one block
 	ZeroPoint bool
-	Half      bool // all scales are float16 numbers
+	ScaleType dtype.DType // of the scales in the file, or of the tensor if that is smaller
 
 	// Codes have a byte for each element, Scales a float32 for each block, and Zeros a byte for each block, in the order
 	// of the tensor. Codes and zero points of signed formats are two's complement.

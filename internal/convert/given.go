@@ -7,6 +7,7 @@ import (
 
 	"github.com/dustin/go-humanize/english"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/coded"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/msg"
@@ -21,19 +22,34 @@ import (
 func given(w rewrite.Weight, as *quantize.Weight) {
 	g, c := w.Given, w.Choice
 	plain := slices.Contains([]spec.Style{spec.DQ, spec.NBits, spec.QDQ}, c.Style) && !c.NBits.FloatZeros
-	scales := !c.ScaleType.Smaller() || c.ScaleType == spec.ScaleFloat16 && g.Half
+	scales := !c.ScaleType.Smaller() || c.ScaleType == spec.ScaleFloat16 && g.ScaleType == dtype.Float16
 	last := len(w.Shape) - 1
 	rows := as.Inner == 1 && as.K == w.Shape[last] && g.Axis == last
 	columns := as.Outer == shapes.Count(w.Shape[:last-1]) && as.Inner == w.Shape[last] && g.Axis == last-1
 	if !plain || !scales || !rows && !columns || c.Format != g.Format || c.ZeroPoint != g.ZeroPoint || as.Block != g.Block || c.Mins != (g.Mins != nil) {
 		return
 	}
-	if columns && as.Outer == 1 && g.Turned != nil && c.Style == spec.NBits && c.NBits.Product {
+	exact := holds(as.ScaleType, g)
+	if exact && columns && as.Outer == 1 && g.Turned != nil && c.Style == spec.NBits && c.NBits.Product {
 		g = g.Turned
 		inRows(as)
 	}
-	as.Found = &quantize.Found{Codes: fixed{g.Codes}, Scales: fixed{g.Scales}, Zeros: fixed{g.Zeros}, Mins: g.Mins, Exact: true}
+	as.Found = &quantize.Found{Codes: fixed{g.Codes}, Scales: fixed{g.Scales}, Zeros: fixed{g.Zeros}, Mins: g.Mins, Exact: exact}
 	as.TensorScale = g.TensorScale
+}
+
+// holds reports whether stored scales of type t are those of the content, not rounded. Formats with scales of fewer bits come with them.
+func holds(t dtype.DType, g *coded.Content) bool {
+	return t != dtype.Float16 && t != dtype.BFloat16 || t == g.ScaleType
+}
+
+// keepsCodes reports whether a weight gets the codes that its content has.
+func keepsCodes(as *quantize.Weight) bool {
+	if as.Found == nil {
+		return false
+	}
+	_, ok := as.Found.Codes.(fixed)
+	return ok // others were found by calibration
 }
 
 // sameBlocks reports whether a weight is encoded as the blocks of MXFP4 that its values come from: that is exact.
@@ -71,7 +87,7 @@ func (p *Plan) warnOfRecoded() {
 	var names []string
 	var first rewrite.Weight
 	for i, w := range p.Weights {
-		if w.Given == nil || p.weights[i].Found != nil || sameBlocks(w) {
+		if w.Given == nil || keepsCodes(p.weights[i]) || sameBlocks(w) {
 			continue
 		}
 		if len(names) == 0 {

@@ -134,7 +134,7 @@ func All(x *graph.Graph, opts Options, except Exceptions) ([]*Decision, *actpair
 		if opts.Static != nil { // otherwise tensor by tensor, below
 			d.Reach = reach.Of(x, d.Value, d.Shape)
 			d.overrideByNodes(opts.Precision)
-			d.overrideByCodes(x, opts)
+			d.overrideByCodes(x, opts, except[d.Value.Path].Anew)
 		}
 	}
 	s := &settling{
@@ -148,6 +148,7 @@ func All(x *graph.Graph, opts Options, except Exceptions) ([]*Decision, *actpair
 	if s.activations, err = findStatic(x, all, opts, s.trained, except); err != nil {
 		return nil, nil, err
 	}
+	lost := Exceptions{}
 	for _, d := range all {
 		if known && d.Reason != "" {
 			continue
@@ -155,14 +156,22 @@ func All(x *graph.Graph, opts Options, except Exceptions) ([]*Decision, *actpair
 		if opts.Static == nil {
 			d.Reach = reach.Of(x, d.Value, d.Shape)
 			d.overrideByNodes(opts.Precision)
-			d.overrideByCodes(x, opts)
+			d.overrideByCodes(x, opts, except[d.Value.Path].Anew)
 		}
-		if err := s.settle(d); err != nil {
+		err := s.settle(d)
+		if d.lostMins() {
+			lost[d.Value.Path] = Exception{Anew: true}
+			continue
+		}
+		if err != nil {
 			return nil, nil, err
 		}
 		if !d.Selected {
 			d.Reach = reach.Reach{}
 		}
+	}
+	if len(lost) > 0 {
+		return All(x, opts, except.And(lost))
 	}
 	opts.remember(x, all)
 	pairLSTMs(x, all)
@@ -287,8 +296,8 @@ func (d *Decision) overrideByNodes(p *rules.Precision) {
 }
 
 // overrideByCodes asks for the format of the codes that the content of the tensor has already, unless the
-// precision_info says something about the tensor.
-func (d *Decision) overrideByCodes(x *graph.Graph, opts Options) {
+// precision_info says something about the tensor. anew is as in Exception.
+func (d *Decision) overrideByCodes(x *graph.Graph, opts Options, anew bool) {
 	if d.Override != noOverride || len(d.Shape) != 2 && len(d.Shape) != 3 || d.Value.Tensor == nil {
 		return
 	}
@@ -299,8 +308,11 @@ func (d *Decision) overrideByCodes(x *graph.Graph, opts Options) {
 	if d.Given = coded.Of(content); d.Given == nil {
 		return
 	}
-	coded := opts.Style == spec.NBits || opts.Style == "" && opts.Target.Target != spec.Portable
-	if d.Given.Format == spec.MXFP4 && coded && !opts.Target.NoQMoE && slices.ContainsFunc(d.Reach.Leaves, readsExperts) {
+	toQMoE := opts.Style == spec.NBits || opts.Style == "" && opts.Target.Target != spec.Portable
+	if anew {
+		return
+	}
+	if d.Given.Format == spec.MXFP4 && toQMoE && !opts.Target.NoQMoE && slices.ContainsFunc(d.Reach.Leaves, readsExperts) {
 		return // a QMoE takes integers
 	}
 	d.Override = d.Given.Override(d.Shape[d.Given.Axis])

@@ -19,6 +19,7 @@ type Exception struct {
 	Huge          bool   // MatMulNBits must not round its activations to 8 bits
 	Level         Level  // accuracy_level of MatMulNBits in place of the default
 	SmallerAsInt8 bool   // int8 takes fewer bytes than the format of the options
+	Anew          bool   // it cannot have the codes of its content, and is quantized anew as the options say
 }
 
 // Level is an accuracy_level that replaces the default.
@@ -45,6 +46,7 @@ func (e Exceptions) And(more Exceptions) Exceptions {
 			KeepFloat: cmp.Or(m.KeepFloat, was.KeepFloat), ForceDQ: cmp.Or(m.ForceDQ, was.ForceDQ),
 			MSE: cmp.Or(m.MSE, was.MSE), Scales: cmp.Or(m.Scales, was.Scales),
 			Level: cmp.Or(m.Level, was.Level), Huge: m.Huge || was.Huge, SmallerAsInt8: m.SmallerAsInt8 || was.SmallerAsInt8,
+			Anew: m.Anew || was.Anew,
 		}
 	}
 	return all

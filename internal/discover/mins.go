@@ -24,6 +24,12 @@ func (d *Decision) withMins(c Choice) Choice {
 	return c
 }
 
+// lostMins reports whether a selected weight was to have the codes of its content, and cannot have the mins that they came with.
+// Without mins, the format of these codes is no reason to choose it.
+func (d *Decision) lostMins() bool {
+	return d.Selected && d.Given != nil && d.Given.Mins != nil && d.Override != noOverride && !d.Choice.Mins
+}
+
 // findNBits is FindNBits, also for weights with mins.
 func (d *Decision) findNBits(x *graph.Graph, s *graph.Shapes, c Choice) (f NBits, why string) {
 	f, why = FindNBits(x, d.tensor(), c)

@@ -1,6 +1,8 @@
 package form
 
 import (
+	"encoding/binary"
+	"fmt"
 	"slices"
 
 	"onnxquant/formats/dtype"
@@ -63,7 +65,7 @@ func (c *Operators) subtractMins(w *Weight, mins string, n *onnxpb.NodeProto, x 
 		if w.Blocks > 1 {
 			rows = behind("Gather", []string{rows, b.blockIndex(w.K, w.Block)}, IntAttr("axis", -1))
 		}
-		c.appendOperator(w, n, b, "Sub", rows)
+		c.appendOperator(w, n, b, "GatherBlockQuantized", "Sub", rows)
 		return
 	}
 	key := sumsKey{c.copy.Original.Home(n).Graph, x, w.Blocks, w.Block}
@@ -73,9 +75,10 @@ func (c *Operators) subtractMins(w *Weight, mins string, n *onnxpb.NodeProto, x 
 	if c.sums[key] == "" {
 		shape := make([]int64, w.Choice.NBits.Rank-1, w.Choice.NBits.Rank+1) // 0: as it is
 		view := behind("Reshape", []string{x, b.Shape(w.Name+"_blocks", append(shape, w.Blocks, w.Block))})
-		last := b.Constant("last_axis", dtype.Int64, []int64{1}, []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff})
-		c.sums[key] = behind("ReduceSum", []string{view, last}, IntAttr("keepdims", 0))
+		rank := w.Choice.NBits.Rank // not -1: ONNX Runtime then keeps the axis if there are no rows
+		axis := b.Constant(fmt.Sprintf("axis_%d", rank), dtype.Int64, []int64{1}, binary.LittleEndian.AppendUint64(nil, uint64(rank)))
+		c.sums[key] = behind("ReduceSum", []string{view, axis}, IntAttr("keepdims", 0))
 	}
 	turned := behind("Transpose", []string{mins})
-	c.appendOperator(w, n, b, "Sub", behind("MatMul", []string{c.sums[key], turned}))
+	c.appendOperator(w, n, b, "MatMulNBits", "Sub", behind("MatMul", []string{c.sums[key], turned}))
 }

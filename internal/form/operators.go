@@ -79,6 +79,7 @@ func (c *Operators) product(w *Weight, t Tensors, scale string, n *onnxpb.NodePr
 	columns, fold := w.Outer*w.Inner, !w.Choice.NoFoldBias && !w.bnb4()
 	alpha, beta := graph.FloatAttributeOr(n, "alpha", 1), graph.FloatAttributeOr(n, "beta", 1)
 	add, bias := biasBehind(c.copy.Original, n, columns, w)
+	made := w.Choice.NBits.String() // also of a weight that a Gather reads, too: names in outputs stay
 	switch plain := alpha == 1 && beta == 1; {
 	case graph.HasInput(n, 2) && fold && plain && isBias(c.copy.Original, n, 2, columns, w):
 		inputs[5] = n.Input[2]
@@ -89,14 +90,14 @@ func (c *Operators) product(w *Weight, t Tensors, scale string, n *onnxpb.NodePr
 			c.copy.AddBehind(c.copy.Node(n), b.NewNode(w.Name, "Mul", scaled, []string{addend, b.Scalar("beta", w.DType, beta)}))
 			addend = scaled
 		}
-		c.appendOperator(w, n, b, "Add", addend)
+		c.appendOperator(w, n, b, made, "Add", addend)
 	case add != nil && fold && alpha == 1:
 		inputs[5] = bias
 		c.copy.Node(n).Output = c.copy.Node(add).Output
 		c.copy.Drop(add)
 	}
 	if alpha != 1 {
-		c.appendOperator(w, n, b, "Mul", b.Scalar("alpha", w.DType, alpha))
+		c.appendOperator(w, n, b, made, "Mul", b.Scalar("alpha", w.DType, alpha))
 	}
 	if graph.IntAttribute(n, "transA") != 0 {
 		inputs[0] = b.Fresh(w.Name + "_Transpose_Output")
@@ -123,11 +124,11 @@ func (c *Operators) product(w *Weight, t Tensors, scale string, n *onnxpb.NodePr
 	c.become(n, "MatMulNBits", inputs, attrs...)
 }
 
-// appendOperator appends a Mul or Add to a node. Its inputs are the output of the node and another
-// value. It takes over the name of the output.
-func (c *Operators) appendOperator(w *Weight, n *onnxpb.NodeProto, b *Builder, op, other string) {
+// appendOperator appends a Mul, Add or Sub to a node that becomes the operator before. Its inputs are the output of the node
+// and another value. It takes over the name of the output.
+func (c *Operators) appendOperator(w *Weight, n *onnxpb.NodeProto, b *Builder, before, op, other string) {
 	made := c.copy.Node(n)
-	product := b.Fresh(w.Name + "_" + w.Choice.NBits.String() + "_Output")
+	product := b.Fresh(w.Name + "_" + before + "_Output")
 	last := b.NewNode(w.Name, op, made.Output[0], []string{product, other})
 	made.Output = []string{product}
 	c.copy.AddBehind(made, last)

@@ -20,7 +20,7 @@ type Found struct {
 	// For an Encoding: encoded columns, one after another, and their decoded values, float32 in the
 	// order of the weight.
 	Blocks, Values Stored
-	// Exact: the elements are what the codes decode to, and need not be read.
+	// Exact: the elements are what the codes decode to, with scales as they are stored, and need not be read.
 	Exact bool
 	// Shift is what a bias adds to the product of each column to correct its mean; nil: nothing.
 	Shift []float32
@@ -51,6 +51,11 @@ func (t Tile) recall(b *Buffers, part chunk) error {
 			return err
 		}
 		dtype.Float32.Decode(b.scale[i*n:(i+1)*n], raw)
+		if t.ScaleType == dtype.Float16 || t.ScaleType == dtype.BFloat16 { // they are stored so
+			rounded := raw[:t.ScaleType.Bytes(n)]
+			t.ScaleType.Encode(rounded, b.scale[i*n:(i+1)*n])
+			t.ScaleType.Decode(b.scale[i*n:(i+1)*n], rounded)
+		}
 		if err := buffer.ReadFull(f.Zeros, b.zero[i*n:(i+1)*n], at); err != nil {
 			return err
 		}

@@ -12,7 +12,7 @@ import (
 // nodes.
 func (f *Recognizer) withMins(w *Weight, n *onnxpb.NodeProto) *Weight {
 	made := f.Graph.Made(n)
-	if w.Constant == nil || made == nil || len(made.Uses) != 1 || made.Output || made.Uses[0].Input != 0 || made.Uses[0].Node.GetOpType() != "Sub" {
+	if w.Constant == nil || made == nil || len(made.Uses) != 1 || made.Output || made.Uses[0].Input != 0 || !graph.IsOperator(made.Uses[0].Node, "Sub") {
 		return w
 	}
 	end, d, shape := made.Uses[0].Node, *w.Constant.Decoder, w.Constant.Values.Shape

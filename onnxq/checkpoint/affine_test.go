@@ -161,20 +161,124 @@ func TestStackedMLX(t *testing.T) {
 	}
 }
 
-// A float16 model cannot have the mins of MLX: its weights are quantized anew.
-func TestAffineInFloat16(t *testing.T) {
-	list, _ := mlx("model.layers.0.mlp.up_proj", 24, 64)
-	m := wide(t, dtype.Float16, 64, 24)
+// A table that a product reads, too, has names of values with the operator that makes each.
+func TestAffineTied(t *testing.T) {
+	list, _ := mlx("embed", 24, 64)
+	m := modeltest.Open(t, modeltest.Write(t, modeltest.Model(
+		modeltest.Tensors{modeltest.Floats("embed.weight", 24, 64), modeltest.Integers("shape", -1, 64)},
+		modeltest.Nodes{
+			modeltest.Node("Gather", "e", "embed.weight i"), modeltest.Node("Reshape", "rows", "e shape"),
+			modeltest.Node("Gemm", "y", "rows embed.weight", modeltest.IntAttr("transB", 1)),
+		},
+	)))
 	if _, err := checkpoint.Read(m, checkpointOf(t, `{"quantization": {"bits": 4, "group_size": 32}}`, list...), nil); err != nil {
 		t.Fatal(err)
 	}
-	p, err := m.Plan(onnxq.Options{})
+	p, err := m.Plan(onnxq.Options{Style: spec.NBits, Ops: []string{"Gather", "Gemm"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = p.Convert(t.Context(), filepath.Join(t.TempDir(), "out.onnx"))
-	if err != nil || !slices.ContainsFunc(p.Warnings, func(w string) bool { return strings.Contains(w, "quantized anew") }) {
-		t.Errorf("%v, warnings %q", err, p.Warnings)
+	out := filepath.Join(t.TempDir(), "out.onnx")
+	if _, err := p.Convert(t.Context(), out); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"MatMulNBits": "embed.weight_MatMulNBits_Output", "GatherBlockQuantized": "embed.weight_GatherBlockQuantized_Output"}
+	found := 0
+	for _, n := range modeltest.Read(t, out).Graph.Node {
+		if name := want[n.GetOpType()]; name != "" {
+			found++
+			if n.Output[0] != name {
+				t.Errorf("%s makes %q, want %q", n.GetOpType(), n.Output[0], name)
+			}
+		}
+	}
+	if found != 2 {
+		t.Errorf("%d operators of ONNX Runtime, want 2", found)
+	}
+}
+
+// Where the mins of MLX are impossible, weights are quantized anew as the options say: like those of a model with the same floats.
+func TestAffineAnew(t *testing.T) {
+	for _, c := range []struct {
+		typ  dtype.DType
+		opts onnxq.Options
+		want spec.Format
+	}{
+		{dtype.Float16, onnxq.Options{Bits: 4, ZeroPoint: true}, spec.Uint4},
+		{dtype.Float16, onnxq.Options{Bits: 8, Strict: true}, spec.Int8},
+		{dtype.Float16, onnxq.Options{Bits: 8, Target: spec.ORT}, spec.Int8},
+		{dtype.Float32, onnxq.Options{Bits: 8, FloatType: spec.Float16}, spec.Int8},
+		{dtype.Float32, onnxq.Options{Bits: 8, Style: spec.QDQ}, spec.Int8},
+		{dtype.Float32, onnxq.Options{Bits: 8, ScaleType: spec.ScaleFloat16}, spec.Int8},
+	} {
+		list, _ := mlx("model.layers.0.mlp.up_proj", 64, 128)
+		m := wide(t, c.typ, 128, 64)
+		if _, err := checkpoint.Read(m, checkpointOf(t, `{"quantization": {"bits": 4, "group_size": 32}}`, list...), nil); err != nil {
+			t.Fatal(err)
+		}
+		folder := t.TempDir()
+		convert := func(m *onnxq.Model, name string, opts onnxq.Options) (onnxq.TensorReport, []string) {
+			p, err := m.Plan(opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := p.Convert(t.Context(), filepath.Join(folder, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return reportOf(r, "onnx::MatMul_7"), p.Warnings
+		}
+		got, warnings := convert(m, "out.onnx", c.opts)
+		convert(m, "float.onnx", onnxq.Options{Exclude: []string{"*"}})
+		float := modeltest.Open(t, filepath.Join(folder, "float.onnx"))
+		want, _ := convert(float, "want.onnx", c.opts)
+		if got.Format != c.want || got.MaxError != want.MaxError || got.MSE != want.MSE || got.MaxError == 0 || got.Block != want.Block {
+			t.Errorf("%+v: %s, error %v, want %s, %v", c, got.Format, got.MaxError, c.want, want.MaxError)
+		}
+		if !slices.ContainsFunc(warnings, func(w string) bool { return strings.Contains(w, "quantized anew") }) {
+			t.Errorf("%+v: warnings %q", c, warnings)
+		}
+	}
+}
+
+// reportOf is the report of a tensor, or empty.
+func reportOf(r *onnxq.Report, name string) (found onnxq.TensorReport) {
+	for _, t := range r.Tensors {
+		if t.Name == name {
+			found = t
+		}
+	}
+	return found
+}
+
+// A Sub of another domain subtracts no mins.
+func TestAffineSub(t *testing.T) {
+	list, _ := mlx("model.layers.0.mlp.up_proj", 24, 64)
+	m := modeltest.Open(t, modeltest.Write(t, modeltest.Model(
+		modeltest.Tensors{modeltest.Floats("model.layers.0.mlp.up_proj.weight", 64, 24), modeltest.Integers("shape", -1, 64)},
+		modeltest.Nodes{modeltest.Node("Reshape", "rows", "x shape"), modeltest.Node("MatMul", "y", "rows model.layers.0.mlp.up_proj.weight")},
+	)))
+	if _, err := checkpoint.Read(m, checkpointOf(t, `{"quantization": {"bits": 4, "group_size": 32}}`, list...), nil); err != nil {
+		t.Fatal(err)
+	}
+	p, err := m.Plan(onnxq.Options{Style: spec.NBits, MinElements: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(t.TempDir(), "out.onnx")
+	if _, err := p.Convert(t.Context(), out); err != nil {
+		t.Fatal(err)
+	}
+	for domain, want := range map[string]string{"": "MatMulNBits+Sub", "other": "MatMulNBits"} {
+		quantized := modeltest.Read(t, out)
+		for _, n := range quantized.Graph.Node {
+			if n.GetOpType() == "Sub" {
+				n.Domain = new(domain)
+			}
+		}
+		if weights := recognize.Weights(modeltest.Graph(t, quantized)); len(weights) != 1 || weights[0].Form != want {
+			t.Errorf("%q: %v, want %s", domain, weights, want)
+		}
 	}
 }
 

@@ -22,7 +22,6 @@ type codes struct {
 	k, n   int64
 	block  int64 // elements of K that share a scale
 	down   bool  // tensors are [K,N], [K/block,N]; else [N,K], [N,K/block]
-	half   bool  // scales are float16
 
 	codes, scales, zeros, mins *lazy.Tensor // zeros and mins may be nil
 	table                      []float32    // values of the codes, or nil
@@ -173,7 +172,6 @@ func alongside(list []*codes) *codes {
 	whole.n = 0
 	for _, q := range list {
 		whole.n += q.n
-		whole.half = whole.half && q.half
 		for i, t := range []*lazy.Tensor{q.codes, q.scales, q.zeros, q.mins} {
 			all[i] = append(all[i], t)
 		}
@@ -268,7 +266,7 @@ func (q *codes) content(name string, typ dtype.DType, down bool) io.ReaderAt {
 		return elements
 	}
 	c := &coded.Content{
-		ReaderAt: elements, From: q.from, Format: q.format, Block: q.block, ZeroPoint: q.zeros != nil, Half: q.half, TensorScale: q.whole, Axis: int(q.axis()),
+		ReaderAt: elements, From: q.from, Format: q.format, Block: q.block, ZeroPoint: q.zeros != nil, ScaleType: q.scales.DType, TensorScale: q.whole, Axis: int(q.axis()),
 		Codes: q.codes.Stored, Scales: &encoded{x: q.scales, typ: dtype.Float32, name: name}, Zeros: noBytes{},
 	}
 	if q.zeros != nil {

@@ -4,10 +4,13 @@ import (
 	"encoding/binary"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"onnxquant/formats/dtype"
+	"onnxquant/internal/recognize"
+	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/checkpoint"
 	"onnxquant/spec"
@@ -84,6 +87,46 @@ func TestCodes(t *testing.T) {
 				t.Errorf("%s: error %v", tensor.Format, tensor.MaxError)
 			}
 		}
+	}
+}
+
+// Scales that float16 does not hold are rounded, and the report has the errors of the rounded ones.
+func TestRoundedScales(t *testing.T) {
+	const n, k = 24, 64
+	for _, exact := range []bool{false, true} {
+		list, _ := gptq("model.layers.0.mlp.up_proj", n, k, 16, func(int) int { return 8 })
+		scales := make([]float32, n*k/16)
+		for i := range scales {
+			scales[i] = 1e-7 * float32(i%17+1)
+		}
+		if !exact {
+			list[2] = floats(list[2].name, scales, list[2].shape...)
+		}
+		m := wide(t, dtype.Float32, k, n)
+		if _, err := checkpoint.Read(m, checkpointOf(t, `{"quantization_config": {"bits": 4}}`, list...), nil); err != nil {
+			t.Fatal(err)
+		}
+		out, half := filepath.Join(t.TempDir(), "out.onnx"), filepath.Join(t.TempDir(), "half.onnx")
+		convert := func(path string, opts onnxq.Options) *onnxq.Report {
+			p, err := m.Plan(opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := p.Convert(t.Context(), path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r
+		}
+		r := convert(out, onnxq.Options{Bits: 4, FloatType: spec.Float16})
+		convert(half, onnxq.Options{Bits: 4, FloatType: spec.Float16, Exclude: []string{"*"}})
+		tensor := reportOf(r, "onnx::MatMul_7")
+		if (tensor.MaxError == 0) != exact || tensor.Format != spec.Int4 || tensor.Block != 16 {
+			t.Errorf("exact %v: %s of %d, error %v", exact, tensor.Format, tensor.Block, tensor.MaxError)
+		}
+		weights := recognize.Weights(modeltest.Open(t, out).Graph())
+		w := weights[slices.IndexFunc(weights, func(w *recognize.Weight) bool { return w.Block == 16 })]
+		modeltest.CheckErrors(t, modeltest.Numbers(t, modeltest.Open(t, half), "onnx::MatMul_7"), w, tensor)
 	}
 }
 

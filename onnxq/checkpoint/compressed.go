@@ -37,7 +37,7 @@ func (c *checkpoint) compressed(module string) (*codes, error) {
 	if err := shape.lazily().ReadAll(new(lazy.Arena), size, 0); err != nil {
 		return nil, err
 	}
-	q.n, q.k, q.scales, q.half = int64(size[0]), int64(size[1]), scales.lazily(), scales.Type == "F16"
+	q.n, q.k, q.scales = int64(size[0]), int64(size[1]), scales.lazily()
 	bits := int64(4)
 	if 4*words.Shape[1] == bytesIn(q.k, 8) {
 		bits = 8
@@ -85,7 +85,6 @@ func (c *checkpoint) bytesScaled(module string) (*codes, error) {
 	q := &codes{from: "compressed-tensors", format: spec.Int8, n: t.Shape[0], k: t.Shape[1], block: t.Shape[1]}
 	q.codes = c.use(q, module+"weight").lazily()
 	scales, zeros := c.use(q, module+"weight_scale"), c.use(q, module+"weight_zero_point")
-	q.half = scales.Type == "F16"
 	switch n := scales.elements(); {
 	case n == q.n:
 		q.scales = scales.lazily().Reshaped([]int64{q.n, 1})

@@ -27,7 +27,7 @@ func (c *checkpoint) packedDown(module string) (*codes, error) {
 		return nil, fmt.Errorf("it needs qzeros and scales beside it, as GPTQ and AWQ write them: I32 matrices, and floats")
 	}
 	groups := scales.Shape[0]
-	q.n, q.scales, q.half = scales.Shape[1], scales.lazily(), scales.Type == "F16"
+	q.n, q.scales = scales.Shape[1], scales.lazily()
 	bits, order, plus := int64(c.config.Bits), []int64(nil), 0
 	var err error
 	index := c.use(q, module+"g_idx")

@@ -218,7 +218,6 @@ func (c *checkpoint) eachExpert(v *graph.Value, name string, list []piece) (*sta
 		first := *list[0].codes
 		s.codes, s.turned, parts = &first, first.down, make([][]*lazy.Tensor, 2)
 		for _, p := range list {
-			first.half = first.half && p.codes.half
 			parts[0], parts[1] = append(parts[0], p.codes.codes), append(parts[1], p.codes.scales)
 		}
 		if first.zeros != nil {

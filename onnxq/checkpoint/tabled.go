@@ -88,7 +88,6 @@ func (c *checkpoint) absmax(q *codes, name string, t *tensor, s state, blocks in
 		return nil, fmt.Errorf("%d scales: want %d", t.elements(), blocks)
 	}
 	if t.Type != "U8" {
-		q.half = t.Type == "F16"
 		return t.lazily(), nil
 	}
 	outer, table := c.use(q, name+".nested_absmax"), c.use(q, name+".nested_quant_map")

@@ -177,9 +177,9 @@ def model(dtype=TensorProto.FLOAT):
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
 
-def checkpoint(folder, kind, *tables):
-    """Writes a checkpoint, and returns the weights of the model."""
-    make, config, _ = KINDS[kind]
+def checkpoint(folder, made, *tables):
+    """Writes a checkpoint of a maker of tensors and its config, and returns the weights of the model."""
+    make, config = made
     tensors, want = {}, {}
     for name in ["model.layers.0.mlp.up_proj", "head"] + [f"model.layers.0.self_attn.{p}_proj" for p in "qkv"] + list(tables):
         t, want[name] = make(name, N, K)
@@ -200,7 +200,7 @@ def test_codes(kind, tmp_path):
     onnx.save(model(), tmp_path / "in.onnx")
     ckpt = tmp_path / "ckpt"
     ckpt.mkdir()
-    want = checkpoint(ckpt, kind)
+    want = checkpoint(ckpt, KINDS[kind][:2])
     code = KINDS[kind][2]
 
     # In float, the elements are those of the checkpoint.
@@ -241,11 +241,9 @@ def test_mlx(bits, style, tmp_path):
     m.graph.input.append(helper.make_tensor_value_info("ids", TensorProto.INT64, ["i", "j"]))
     m.graph.output.append(helper.make_tensor_value_info("rows", TensorProto.FLOAT, ["i", "j", K]))
     onnx.save(m, tmp_path / "in.onnx")
-    make, config = mlx(bits, 64)
-    KINDS["mlx-tried"] = (make, config, None)
     ckpt = tmp_path / "ckpt"
     ckpt.mkdir()
-    want = checkpoint(ckpt, "mlx-tried", "table")
+    want = checkpoint(ckpt, mlx(bits, 64), "table")
     out, back = tmp_path / "out.onnx", tmp_path / "back.onnx"
     r = onnxquant("--style", style, "--ops", "MatMul,Gemm,Gather", "--accuracy-level", "1", "--weights-from", ckpt, tmp_path / "in.onnx", out)
     assert r.status == 0 and "anew" not in r.stderr, r.stderr
@@ -261,6 +259,8 @@ def test_mlx(bits, style, tmp_path):
         w = want[name] if want[name].shape[0] == K else want[name].T
         assert np.abs(y - x.astype(float) @ w).max() < 2e-6 * np.abs(x @ w).max(), name
     np.testing.assert_array_equal(rows, want["table.weight"][ids])
+    *products, rows = session(out).run(None, {"x": x[:0], "ids": ids[:0]})
+    assert [y.shape for y in products] == [(0, N), (0, N), (0, 3 * N)] and rows.shape == (0, 3, K)
 
     # Decoded, they are the checkpoint's weights; a second conversion changes none.
     r = onnxquant("dequantize", out, back)
@@ -278,10 +278,9 @@ ORDERED = gptq(4, 32, order=True)
 def test_order(target, tmp_path):
     """Act-order: a Gather puts activations into the order of the groups, and the products are those of the checkpoint."""
     onnx.save(model(), tmp_path / "in.onnx")
-    KINDS["gptq-order"] = (*ORDERED, TensorProto.UINT4)
     ckpt = tmp_path / "ckpt"
     ckpt.mkdir()
-    want = checkpoint(ckpt, "gptq-order")
+    want = checkpoint(ckpt, ORDERED)
     out = tmp_path / "out.onnx"
     r = onnxquant("--target", target, "--weights-from", ckpt, tmp_path / "in.onnx", out)
     assert r.status == 0, r.stderr
