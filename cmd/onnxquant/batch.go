@@ -205,7 +205,8 @@ func (f *batchFlags) run(ctx context.Context, c *cli.Console, jobs []batch.Job) 
 	}
 	if !f.quiet {
 		text := fmt.Sprintf("%s in %s, %d of them before; %d refused, %d failed; in %.1f s", english.Plural(s.Done, "output", ""), f.opts.Folder, s.Kept, s.Refused, s.Failed, s.Seconds)
-		cli.PrintFacts(c.Stderr, []cli.Fact{{Label: "done", Text: cli.Printable(text)}, {Label: "manifest", Text: cli.Printable(s.Manifest)}})
+		facts := []cli.Fact{{Label: "done", Text: cli.Printable(text)}, {Label: "manifest", Text: cli.Printable(s.Manifest)}}
+		cli.PrintFacts(c.Stderr, append(facts, cli.Labelled("note", s.Notes())...))
 	}
 	if f.json {
 		if err := c.JSON(s); err != nil {

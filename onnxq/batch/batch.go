@@ -24,6 +24,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
@@ -79,14 +80,26 @@ type Result struct {
 
 // Summary counts the jobs of a run.
 type Summary struct {
-	Jobs     int       `json:"jobs"`     // of the share
-	Done     int       `json:"done"`     // outputs that are in the folder
-	Kept     int       `json:"kept"`     // jobs that were done before, and are not counted in Seconds
-	Refused  int       `json:"refused"`  // outputs that the gate kept out
-	Failed   int       `json:"failed"`   // jobs that failed
+	Jobs    int `json:"jobs"`    // of the share
+	Done    int `json:"done"`    // outputs that are in the folder
+	Kept    int `json:"kept"`    // jobs that were done before, and are not counted in Seconds
+	Refused int `json:"refused"` // outputs that the gate kept out
+	Failed  int `json:"failed"`  // jobs that failed
+
+	Unquantized int `json:"unquantized"` // outputs in the folder of which nothing is quantized, though options ask for it
+
 	Missing  []Missing `json:"missing"`  // outputs that are refused or failed
 	Manifest string    `json:"manifest"` // path
 	Seconds  float64   `json:"seconds"`
+}
+
+// Notes say what is to know about outputs that are there.
+func (s *Summary) Notes() []string {
+	if s.Unquantized == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("%d of %s %s nothing quantized: --min-coverage refuses such models, --ops all may quantize them",
+		s.Unquantized, english.Plural(s.Done, "output", ""), english.PluralWord(s.Unquantized, "has", "have"))}
 }
 
 // Missing is an output that is not there.
@@ -490,6 +503,9 @@ func (r *run) tell(record *Record, kept bool) {
 	switch record.Status {
 	case Done:
 		s.Done++
+		if record.unquantized() {
+			s.Unquantized++
+		}
 	case Refused:
 		s.Refused++
 	case Failed:

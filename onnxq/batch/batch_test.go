@@ -44,6 +44,8 @@ func (c *copier) convert(_ context.Context, call Call) (*Result, error) {
 	switch {
 	case strings.Contains(string(b), "bad"):
 		return nil, errors.New("it is bad")
+	case strings.Contains(string(b), "codes"):
+		r.Figures.Quantized = 1
 	case strings.Contains(string(b), "poor"):
 		if r.Judged.Verdict = verify.Poor; call.Gate == verify.Sound {
 			return r, fmt.Errorf("%w: poor", verify.ErrGate)
@@ -468,6 +470,9 @@ func TestRead(t *testing.T) {
 		`{"in": "a", "options": 3}`:                              "want a list of words",
 		`{"in": "a", "options": {"x": {}}}`:                      `the value of "x"`,
 		`{"in": "a"} {"in": "b"}`:                                "more than one object",
+		`{"in": "a"},`:                                           "jobs:1: a comma follows the object",
+		`{"in": "a",}`:                                           "jobs:1: the line is no JSON from character 12 on",
+		`{"in": "a"} x`:                                          "jobs:1: after the object there is more, from character 13 on",
 		`{"in": "a", "options": {"x": [null]}`:                   "jobs:1: ",
 	} {
 		_, err := Read(strings.NewReader(line), "jobs")
@@ -483,6 +488,47 @@ func TestRead(t *testing.T) {
 	}
 }
 
+// All lines that are wrong are told at once, in their order, whatever is wrong with them.
+func TestAllWrongLines(t *testing.T) {
+	jobs, err := List([]string{"-"}, strings.NewReader(`{"in": "a.onnx", "out": "mn"}
+{"in": "a.onnx"}
+{"in": "b.onnx", "bits": 4}
+{"in": "c.onnx", "out": "a.onnx"}
+{"in": "d.onnx", "out": "../d.onnx"},
+{"in": "e.onnx", "out": "../e.onnx"}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := filepath.Join(t.TempDir(), "out")
+	_, err = Run(t.Context(), jobs, Options{Folder: folder, Convert: new(copier).convert})
+	const at = "standard input:"
+	want := []string{at + "1: out ", at + `3: "bits" is no key`, at + "2 and " + at + "4 have the same output", at + "5: a comma follows", at + "6: out "}
+	got := strings.Split(fmt.Sprint(err), "\n")
+	if !slices.EqualFunc(got, want, strings.HasPrefix) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if _, err := os.Stat(folder); err == nil {
+		t.Error("the folder is made")
+	}
+}
+
+// Outputs of which nothing is quantized are counted, also those of an earlier run; not if only float16 was asked for.
+func TestUnquantized(t *testing.T) {
+	for options, want := range map[string]int{"--bits=4": 1, "--float16=true": 0, "--bits=4 --float16=true": 1, "--float16=false": 1} {
+		b, jobs := newBench(t, "a", "codes", "bad")
+		for i := range jobs {
+			jobs[i].Options = strings.Fields(options)
+		}
+		for range 2 {
+			s, err := Run(t.Context(), jobs, b.opts)
+			if err != nil || s.Unquantized != want || len(s.Notes()) != want {
+				t.Errorf("%s: %v, %+v, want %d of 2", options, err, s, want)
+			}
+		}
+	}
+}
+
 func TestList(t *testing.T) {
 	b, _ := newBench(t, "a", "b")
 	if err := errors.Join(os.MkdirAll(filepath.Join(b.in, "sub"), 0o777), os.MkdirAll(filepath.Join(b.in, ".git"), 0o777)); err != nil {
@@ -492,6 +538,7 @@ func TestList(t *testing.T) {
 	b.write(".git/m9.onnx", "c")
 	b.write("notes.txt", "")
 	b.write("jobs.jsonl", `{"in": "x.onnx"}`)
+	b.write("jobs.json", `{"in": "x.onnx"}`)
 	t.Chdir(b.in)
 	for args, want := range map[string]string{
 		".":                          "m0.onnx m1.onnx sub/m0.onnx",
@@ -502,6 +549,7 @@ func TestList(t *testing.T) {
 		"none.onnx":                  "error none.onnx: ",
 		"n*.onnx":                    "error n*.onnx: no file matches",
 		".git/objects.jsonl m0.onnx": "error .git/objects.jsonl: ",
+		"jobs.json":                  "error jobs.json: the name of a model ends in .onnx, that of a file of jobs in .jsonl",
 	} {
 		jobs, err := List(strings.Fields(args), strings.NewReader(`{"in": "y.onnx"}`))
 		got := strings.Join(func() (names []string) {

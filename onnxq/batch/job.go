@@ -28,7 +28,8 @@ type Job struct {
 
 	Wrong error `json:"-"` // why the job cannot be done, such as a flag that there is not; it fails with this
 
-	place string // where the job was given, for messages
+	place     string // where the job was given, for messages
+	malformed error  // why its line says no job; see check
 }
 
 // Flags are flags of a conversion, as on its command line. In JSON they are a list of words, or an object with the
@@ -76,10 +77,26 @@ const longestLine = 1 << 20
 
 // Read reads jobs from JSON lines, one job a line. Empty lines do not count. name is for messages. The error joins those of all lines.
 func Read(r io.Reader, name string) (jobs []Job, err error) {
+	if jobs, err = read(r, name); err != nil {
+		return nil, err
+	}
+	var wrong wrongLines
+	for _, j := range jobs {
+		if j.malformed != nil {
+			wrong.add(j.malformed)
+		}
+	}
+	if err := wrong.err(); err != nil {
+		return nil, err
+	}
+	return jobs, nil
+}
+
+// read reads jobs. Lines that say none are malformed jobs.
+func read(r io.Reader, name string) (jobs []Job, err error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, longestLine)
 	n := 1
-	var wrong wrongLines
 	for ; lines.Scan(); n++ {
 		line := bytes.TrimSpace(lines.Bytes())
 		if len(line) == 0 {
@@ -87,19 +104,15 @@ func Read(r io.Reader, name string) (jobs []Job, err error) {
 		}
 		job := Job{place: fmt.Sprintf("%s:%d", name, n)}
 		if err := job.decode(line); err != nil {
-			wrong.add(fmt.Errorf("%s: %w", job.place, err))
-			continue
+			job = Job{malformed: fmt.Errorf("%s: %w", job.place, err)}
 		}
 		jobs = append(jobs, job)
 	}
 	switch err := lines.Err(); {
 	case errors.Is(err, bufio.ErrTooLong):
-		wrong.add(fmt.Errorf("%s:%d: the line is longer than 1 MiB", name, n))
+		jobs = append(jobs, Job{malformed: fmt.Errorf("%s:%d: the line is longer than 1 MiB", name, n)})
 	case err != nil:
-		wrong.add(fmt.Errorf("%s: %w", name, msg.Cause(err)))
-	}
-	if err := wrong.err(); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", name, msg.Cause(err))
 	}
 	if len(jobs) == 0 {
 		return nil, fmt.Errorf("%s: there is no job in it: %s", name, wanted)
@@ -114,8 +127,14 @@ func (j *Job) decode(line []byte) error {
 	if err := d.Decode(j); err != nil {
 		return errors.New(plain(err))
 	}
-	if _, err := d.Token(); err != io.EOF {
+	switch rest := bytes.TrimSpace(line[d.InputOffset():]); {
+	case len(rest) == 0:
+	case rest[0] == '{':
 		return errors.New("there is more than one object on the line")
+	case rest[0] == ',':
+		return errors.New("a comma follows the object: lines of jobs have none there")
+	default:
+		return fmt.Errorf("after the object there is more, from character %d on: %s", len(line)-len(rest)+1, wanted)
 	}
 	if j.In == "" {
 		return errors.New(`"in" is missing: the path of a model`)
@@ -172,7 +191,8 @@ func plain(err error) string {
 }
 
 // List returns the jobs that arguments stand for: files of jobs (.jsonl, or - for stdin), folders, whose models are
-// taken with those of the folders in them, patterns such as models/*.onnx, and models.
+// taken with those of the folders in them, patterns such as models/*.onnx, and models. Lines that say no job are refused by Run,
+// with all else that is wrong.
 func List(args []string, stdin io.Reader) (jobs []Job, err error) {
 	for _, arg := range args {
 		var more []Job
@@ -181,11 +201,13 @@ func List(args []string, stdin io.Reader) (jobs []Job, err error) {
 		case remote.Is(arg):
 			more, err = []Job{{In: arg, Out: nameOf(arg), place: remote.Plain(arg)}}, nil
 		case arg == "-":
-			more, err = Read(stdin, "standard input")
+			more, err = read(stdin, "standard input")
 		case err == nil && info.IsDir():
 			more, err = inFolder(arg)
 		case strings.EqualFold(filepath.Ext(arg), ".jsonl"):
 			more, err = readFile(arg)
+		case err == nil && !strings.EqualFold(filepath.Ext(arg), ".onnx"):
+			err = fmt.Errorf("%s: the name of a model ends in .onnx, that of a file of jobs in .jsonl", arg)
 		case err == nil:
 			more = []Job{{In: arg, Out: nameOf(arg), place: arg}}
 		case strings.ContainsAny(arg, "*?["):
@@ -207,7 +229,7 @@ func readFile(name string) ([]Job, error) {
 		return nil, fmt.Errorf("%s: %w", name, msg.Cause(err))
 	}
 	defer f.Close()
-	return Read(f, name)
+	return read(f, name)
 }
 
 // inFolder lists the models of a folder, as a conversion of the folder would.
@@ -255,16 +277,20 @@ func nameOf(in string) string {
 	return path.Base(filepath.ToSlash(in))
 }
 
-// check refuses jobs that would write one file twice, write outside of the folder, or replace an input.
+// check refuses malformed jobs, and jobs that would write one file twice, write outside of the folder, or replace an input.
 func check(jobs []Job, folder string) error {
 	inputs, names := map[string]string{}, map[string]string{}
 	for _, j := range jobs {
-		if abs, err := filepath.Abs(j.In); err == nil {
+		if abs, err := filepath.Abs(j.In); err == nil && j.malformed == nil {
 			inputs[abs] = j.At()
 		}
 	}
 	var wrong wrongLines
 	for _, j := range jobs {
+		if j.malformed != nil {
+			wrong.add(j.malformed)
+			continue
+		}
 		if err := checkName(j.Out); err != nil {
 			wrong.add(fmt.Errorf("%s: out %s: %w", j.At(), msg.Quote(j.Out), err))
 			continue

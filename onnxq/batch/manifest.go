@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strings"
 	"time"
 
 	"onnxquant/internal/msg"
@@ -55,6 +57,19 @@ type Figures struct {
 	Quantized int      `json:"quantized"`               // number of quantized tensors
 	Coverage  float64  `json:"coverage"`                // share of the bytes of float tensors that are quantized, 0 to 1
 	WorstSQNR *float64 `json:"worst_sqnr_db,omitempty"` // the least of quantized weights, in dB
+}
+
+// unquantized reports whether nothing is quantized, though the options ask for it: --float16 alone does not.
+func (r *Record) unquantized() bool {
+	return r.Figures != nil && r.Figures.Quantized == 0 && (!has(r.Options, "float16", "bfloat16") || has(r.Options, "bits", "format", "precision-info"))
+}
+
+// has reports whether options of a job, as --NAME=VALUE, set one of some flags.
+func has(options []string, names ...string) bool {
+	return slices.ContainsFunc(options, func(word string) bool {
+		name, value, _ := strings.Cut(strings.TrimPrefix(word, "--"), "=")
+		return slices.Contains(names, name) && value != "false"
+	})
 }
 
 const schemaVersion = 1
