@@ -89,6 +89,9 @@ type Options struct {
 	// products overflow with 8.
 	ReduceRange bool
 
+	// FullTables, with Static and ReduceRange, leaves 8 bits to tables that are looked up alone: nothing sums their codes.
+	FullTables bool
+
 	// Ranges has the range of each activation, which Activations Static needs. Static puts a
 	// QuantizeLinear and a DequantizeLinear around activations where the target wants them. With
 	// FloatType Float16, Ranges tells which nodes have values near the limit of float16 and stay in

@@ -167,5 +167,5 @@ func (o Options) static() *discover.StaticOptions {
 	typ, _ := o.ActivationType.DType() // checkStatic has checked it
 	s := o.engine().Static
 	codes := actpairs.Codes{Type: typ, Symmetric: o.SymmetricActivations, MinRange: s.MinRange}
-	return &discover.StaticOptions{Ranges: o.Ranges, Codes: codes, Placement: s.Placement, Coarse: o.CoarseActivations, Products: o.FloatProducts, Inner: o.FloatInner, Others: o.OtherWeights, Float: named(o.FloatActivations), Wide: named(o.WideActivations)}
+	return &discover.StaticOptions{Ranges: o.Ranges, Codes: codes, Placement: s.Placement, Coarse: o.CoarseActivations, Products: o.FloatProducts, Inner: o.FloatInner, Tables: o.FullTables, Others: o.OtherWeights, Float: named(o.FloatActivations), Wide: named(o.WideActivations)}
 }

@@ -556,3 +556,29 @@ func TestStep(t *testing.T) {
 		}
 	}
 }
+
+// With FullTables, weights of which sums have codes are reduced, and tables that are looked up alone are not.
+func TestFullTables(t *testing.T) {
+	const values = "x:float[2,4] i:int64[2] t:float[4,4]=1,-2 w:float[4,4]=1,-2"
+	for _, c := range []struct {
+		name, nodes, value string
+		full, want         bool // want: reduced
+	}{
+		{"a table", "h = Gather(t, i)\nk = Add(h, x)\ny = MatMul(k, w)", "t", true, false},
+		{"its product", "h = Gather(t, i)\nk = Add(h, x)\ny = MatMul(k, w)", "w", true, true},
+		{"a table, with reduced tables", "h = Gather(t, i)\nk = Add(h, x)\ny = MatMul(k, w)", "t", false, true},
+		{"a table that is multiplied, too", "h = Gather(t, i)\nk = Add(h, x)\nl = Transpose(t)\ny = MatMul(k, l)", "t", true, true},
+		{"rows that are multiplied", "h = Gather(t, i)\nk = Add(x, x)\ny = MatMul(h, w)", "t", true, true},
+	} {
+		o := options(ranges(t, "x=-1,1 h=-1,1 k=-1,1 l=-1,1 y=-1,1"))
+		o.Weights.Reduced, o.FullTables = true, c.full
+		p, err := actpairs.Find(modeltest.Graph(t, graphtext.Model(t, 13, values, c.nodes, "y")), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(p.Tensors, func(t *actpairs.Tensor) bool { return t.Value.Name == c.value })
+		if i < 0 || p.Tensors[i].Codes.Reduced != c.want {
+			t.Errorf("%s: %s", c.name, describe(p))
+		}
+	}
+}

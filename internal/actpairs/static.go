@@ -3,6 +3,7 @@ package actpairs
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/graph"
@@ -31,6 +32,8 @@ type Options struct {
 	// FloatProducts: products of matrices make floats from codes. Operators beside them compute in float, unless a
 	// convolution made the codes that they read.
 	FloatProducts bool
+
+	FullTables bool // tables that are looked up alone have all bits, also if Weights is reduced
 }
 
 // Plan says which values are quantized: of the main graph, and of bodies of If whose values have ranges.
@@ -234,6 +237,18 @@ func (m *marking) finish() (*Plan, error) {
 	return p, nil
 }
 
+// lookedUp reports whether operators look a stored tensor up, and nothing sums its codes: also no product that reads them.
+func (m *marking) lookedUp(v *graph.Value) bool {
+	return len(v.Uses) > 0 && !slices.ContainsFunc(v.Uses, func(u graph.Use) bool {
+		if op := u.Node.GetOpType(); op != "Gather" && op != "GatherElements" {
+			return op != embedding
+		}
+		return slices.ContainsFunc(m.x.Outputs(u.Node), func(o *graph.Value) bool {
+			return slices.ContainsFunc(o.Uses, func(u graph.Use) bool { return isProduct(u.Node) || isConvolution(u.Node) })
+		})
+	})
+}
+
 // settle sets the codes of a tensor, and the scale and zero point of an activation.
 func (m *marking) settle(t *Tensor) error {
 	v := t.Value
@@ -254,7 +269,7 @@ func (m *marking) settle(t *Tensor) error {
 		if t.axis != noAxis {
 			t.Codes.Symmetric = true
 		}
-		t.Codes.Reduced = m.opts.Weights.Reduced
+		t.Codes.Reduced = m.opts.Weights.Reduced && !(m.opts.FullTables && m.lookedUp(v))
 		var err error
 		t.Stored, err = m.newStored(t)
 		return err

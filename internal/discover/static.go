@@ -25,6 +25,7 @@ type StaticOptions struct {
 	Placement target.Placement
 	Coarse    bool // activations are quantized even if codes are too coarse for them
 	Products  bool // products of matrices make floats: see actpairs.Options
+	Tables    bool // tables keep 8 bits with ReduceRange: see actpairs.Options
 	Others    bool // weights of all operators get the formats of precision_info that are decoded
 
 	Inner bool // what is inside of written-out functions stays in float: see actpairs.Inner
@@ -83,7 +84,7 @@ func (s *selection) find(all []*Decision, trained map[string]bool, except Except
 		wide = func(v *graph.Value) bool { return opts.Static.Wide[v.Path] || opts.Static.Wide[v.Name] }
 	}
 	return actpairs.Find(x, actpairs.Options{
-		Wide: wide, FloatProducts: opts.Static.Products,
+		Wide: wide, FloatProducts: opts.Static.Products, FullTables: opts.Static.Tables,
 		Ranges: opts.Static.Ranges, Activations: opts.Static.Codes, Weights: weights, PerChannel: opts.Block == spec.PerChannel || opts.Block > 0,
 		Int4:      actpairs.Int4{Block: func(v *graph.Value) (int, bool) { return decided[v].int4(opts) }, Rule: opts.Target.Static.Int4},
 		Placement: opts.Static.Placement, Selects: s.selects, Keeps: func(v *graph.Value) bool { return s.kept[v] },

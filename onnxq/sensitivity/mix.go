@@ -40,6 +40,7 @@ type mix struct {
 type outcome struct {
 	loss, all, weights onnxq.OutputLoss // see onnxq.StaticActivations
 	limit              float64
+	usual              float64 // the default limit, if the damage of the weights has raised it
 	met                bool
 }
 
@@ -59,8 +60,16 @@ type measure struct {
 	few    int // samples for each
 }
 
-// find leaves parts in float until the limits hold. all is the loss with all of them in codes.
+// find leaves parts in float until the limits hold, and warns if they are not strict. all is the loss with all parts in codes.
 func (x *mix) find(ctx context.Context, all onnxq.OutputLoss) error {
+	err := x.choose(ctx, all)
+	if err == nil {
+		*x.warn = append(*x.warn, x.warnOfRaised()...)
+	}
+	return err
+}
+
+func (x *mix) choose(ctx context.Context, all onnxq.OutputLoss) error {
 	l := x.loss
 	l.all = all
 	if !x.limits.given() && !slices.ContainsFunc(x.outputs, func(o output) bool { return o.kind != numbers }) {
@@ -145,6 +154,7 @@ func (x *mix) weightsAlone(ctx context.Context) (err error) {
 		if x.reached != nil {
 			w = min(w, *x.reached)
 		}
+		l.usual = l.limit
 		l.limit = max(l.limit, min(aboveWeights*w, w+aboveLimit*l.limit))
 	}
 	return err

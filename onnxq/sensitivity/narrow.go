@@ -27,7 +27,7 @@ func (s *static) narrow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	o.ReduceRange = true
+	o.ReduceRange, o.FullTables = true, true
 	seven, err := s.held.lossOfOutput(ctx, s.model, o)
 	switch {
 	case err != nil:

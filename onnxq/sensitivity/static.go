@@ -31,6 +31,7 @@ type StaticFit struct {
 	Warnings []string
 
 	exact bool // pure Go measured what 7 bits lose: its sums do not overflow
+	wider bool // weights have 8 bits, because the limits do not hold with 7
 }
 
 // Static finds how the model at path gets static activations: the ranges of the activations, by running it on
@@ -55,12 +56,13 @@ func fitStatic(ctx context.Context, path string, o onnxq.Options, opts calibrate
 	}
 	f.Limit = limitOf(limits)
 	defer s.close()
-	for _, step := range []func(context.Context) error{s.open, s.ranges, s.widths, s.inner, s.rest, s.run, s.channels, s.narrow, s.tensors, s.products, s.balance, s.clip, s.codes, func(ctx context.Context) error { return s.atRunTime(ctx, given) }, s.mix, s.nameInner, s.codesAgain} {
+	for _, step := range []func(context.Context) error{s.open, s.ranges, s.widths, s.inner, s.rest, s.run, s.channels, s.narrow, s.tensors, s.products, s.balance, s.clip, s.eightBits, s.codes, func(ctx context.Context) error { return s.atRunTime(ctx, given) }, s.mixOfBoth, s.nameInner, s.codesAgain} {
 		if err := step(ctx); err != nil {
 			s.fit.Close()
 			return nil, nil, s.failed(err)
 		}
 	}
+	f.Warnings = append(f.Warnings, f.warnOfFloats()...)
 	f.Warnings = append(f.Warnings, limits.warnOfPoor(f.Loss, heldOut(f.HeldOut))...)
 	return s.fit, s.journal, nil
 }
@@ -257,7 +259,7 @@ func (s *static) mix(ctx context.Context) error {
 		return err
 	}
 	groups := groupsOf(p.Stages().Static())
-	f.Of = len(groups)
+	f.Of, f.Coarse = len(groups), nil
 	for _, v := range p.Stages().Static().Coarse {
 		f.Coarse = append(f.Coarse, v.Path)
 	}

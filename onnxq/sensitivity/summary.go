@@ -57,6 +57,9 @@ func (f *StaticFit) Summary() (facts [][2]string) {
 	if text := f.atRunTimeText(); text != "" {
 		add("dynamic", "%s", text)
 	}
+	if f.wider {
+		add("weights", "codes of 8 bits, because the limits do not hold with 7; sums of products can overflow on this processor, which has no VNNI")
+	}
 	if f.EightBits != nil {
 		exact := ""
 		if f.exact {
