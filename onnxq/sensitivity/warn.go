@@ -24,7 +24,7 @@ func (x *mix) warnOfRaised() []string {
 	} else {
 		text += fmt.Sprintf("--min-sqnr %.0f", -10*math.Log10(l.usual))
 	}
-	text += " allows the default alone"
+	text += " allows no more than the default"
 	if less := x.less(); len(less) > 0 {
 		text += ", and less is lost by " + strings.Join(less, ", or ")
 	}
