@@ -117,7 +117,7 @@ func Tuned(c *cli.Console, r *tune.Result, page string) {
 	if t := r.Winner; t != nil {
 		text := trialSize(t.Bytes) + ", " + lossText(t.Quality, &r.Goal)
 		if t.Time != nil {
-			text += fmt.Sprintf(", a run takes %.2f times the time of IN", t.Time.Ratio)
+			text += fmt.Sprintf(", a run takes %v times the time of IN", t.Time)
 		}
 		add("chosen", text)
 	}

@@ -42,7 +42,7 @@ type Options struct {
 	// Progress, if set, is called with the name of a stage, and its progress. total is 0 if it is unknown.
 	Progress func(stage string, done, total int64)
 
-	clear func(all []series) bool // after each round: whether more are not needed; or nil
+	clear func(all []series) bool // after each round: whether more are not needed; nil: if the figures are settled
 }
 
 // DefaultDuration is the time of a measurement that does not settle before.
@@ -321,7 +321,7 @@ func (b *bench) measure(inputs []*execute.Tensor) error {
 		done = r.Settled
 		if b.opts.clear != nil {
 			clear := b.opts.clear(all) // which sees each round
-			done = done || clear && r.Rounds >= leastRounds
+			done = clear && r.Rounds >= leastRounds
 		}
 	}
 	r.Seconds = time.Since(start).Seconds()

@@ -167,8 +167,8 @@ func (s *search) compareTimes(ctx context.Context, t *Trial) {
 	ctx, stop := context.WithTimeout(ctx, mostTiming)
 	defer stop()
 	s.progress("timing the winner", 0, 0)
-	if times, err := s.bench(ctx, s.place(t.candidate)); err == nil {
-		t.Time = times[0]
+	if took, err := s.timer(ctx, s.place(t.candidate), timing); err == nil {
+		t.Time = took
 		s.journal.add(*t)
 	}
 }

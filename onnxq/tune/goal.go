@@ -159,6 +159,25 @@ func (g *Goal) value(t *Trial) float64 {
 	return float64(t.Bytes)
 }
 
+// better reports whether a trial is better than another one by the objective: faster only if that is clear.
+func (g *Goal) better(t, than *Trial) bool {
+	if g.Objective == Fastest && t.Time != nil && than.Time != nil {
+		return faster(t, than)
+	}
+	return g.value(t) < g.value(than)
+}
+
+// nearer reports whether a trial that misses the goal is nearer to it than another one: what only its time keeps from it is nearest.
+func (g *Goal) nearer(t, than *Trial) bool {
+	switch {
+	case t.slow != than.slow:
+		return t.slow
+	case t.slow:
+		return t.Time.Ratio < than.Time.Ratio
+	}
+	return t.loss < than.loss
+}
+
 // String says the goal in words.
 func (g *Goal) String() string {
 	objective := g.Objective

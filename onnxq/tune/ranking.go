@@ -82,5 +82,24 @@ func (s *search) ranked() (list []*Trial) {
 	slices.SortStableFunc(list, func(a, b *Trial) int {
 		return cmp.Or(cmp.Compare(s.goal.value(a), s.goal.value(b)), cmp.Compare(a.loss, b.loss))
 	})
+	if s.goal.Objective == Fastest {
+		preferSmall(list)
+	}
 	return list
+}
+
+// preferSmall moves the smallest of the trials to the front to which none is clearly faster.
+func preferSmall(list []*Trial) {
+	at := -1
+	for i, t := range list {
+		isFast := !slices.ContainsFunc(list, func(other *Trial) bool { return faster(other, t) })
+		if isFast && (at < 0 || t.Bytes < list[at].Bytes) {
+			at = i
+		}
+	}
+	if at > 0 {
+		t := list[at]
+		copy(list[1:at+1], list[:at])
+		list[0] = t
+	}
 }

@@ -86,12 +86,15 @@ type Trial struct {
 	loss      float64 // see lossOf
 	elapsed   float64 // seconds of the search when it ended
 	candidate *candidate
+	slow      bool // only its time keeps it from the goal: see Fastest
+	confirmed bool // its time was measured again
 }
 
 // Time is that of a run in ONNX Runtime.
 type Time struct {
 	P50   float64 `json:"p50_ms"`
-	Ratio float64 `json:"ratio"` // to the float model, of CPU time with one thread, else of p50
+	Ratio float64 `json:"ratio"`       // to the float model, of CPU time with one thread, else of p50
+	Error float64 `json:"ratio_error"` // standard error of the ratio
 }
 
 // lossOf is one number for what is lost: the drop of the score, or the damage to the outputs.

@@ -3,7 +3,6 @@ package tune
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -11,8 +10,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"onnxquant/onnxq/bench"
 )
 
 // tryAll makes and judges candidates at the same time, then measures their time one after the other. Where one ends the
@@ -114,7 +111,7 @@ func (s *search) settle(ctx context.Context, t *Trial) error {
 			t.Holds, t.Why = false, "not smaller than IN"
 		}
 		if s.goal.Objective == Fastest && t.Holds && t.Time.Ratio >= 1 {
-			t.Holds, t.Why = false, fmt.Sprintf("%.2f times the time of IN", t.Time.Ratio)
+			t.slower()
 		}
 	} else {
 		s.keep(t, false)
@@ -144,38 +141,16 @@ func (s *search) clock(ctx context.Context, t *Trial) error {
 		return err
 	}
 	s.progress("timing "+t.Label, 0, 0)
-	r, err := s.bench(ctx, path)
+	took, err := s.timer(ctx, path, timing)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case err != nil:
 		t.Failed = err.Error()
 	default:
-		t.Time = r[0]
+		t.Time = took
 	}
 	return nil
-}
-
-// bench measures models beside the float model.
-func (s *search) bench(ctx context.Context, paths ...string) (times []*Time, err error) {
-	each := 250 * time.Millisecond
-	if s.goal.needsTime() {
-		each = 1500 * time.Millisecond
-	}
-	threads := max(s.opts.Threads, 1)
-	o := bench.Options{ORTLibrary: s.opts.Library, Threads: threads, Inputs: s.opts.Data, Duration: each * time.Duration(len(paths)+1)}
-	r, err := bench.Models(ctx, append([]string{s.in}, paths...), o)
-	if err != nil {
-		return nil, err
-	}
-	for _, m := range r.Models[1:] {
-		ratio := m.Ratio
-		if threads == 1 {
-			ratio = m.CPURatio
-		}
-		times = append(times, &Time{P50: m.P50, Ratio: ratio})
-	}
-	return times, nil
 }
 
 // make makes a candidate, in a folder of its own. Its file is called like the output, because files of external data are

@@ -1,0 +1,74 @@
+package tune
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"onnxquant/onnxq/bench"
+)
+
+// How long the time of a candidate is measured.
+const (
+	timing     = 3 * time.Second
+	confirming = 15 * time.Second // of one that may be chosen for its time, unless it is clear before
+)
+
+// measure measures a model beside the float model, until it is clear which is faster, for at most a time.
+func (s *search) measure(ctx context.Context, path string, limit time.Duration) (*Time, error) {
+	c, err := bench.Compare(ctx, s.in, path, 1, bench.Options{ORTLibrary: s.opts.Library, Threads: s.opts.Threads, Inputs: s.opts.Data, Duration: limit})
+	if err != nil {
+		return nil, err
+	}
+	return &Time{P50: c.P50, Ratio: c.Ratio, Error: c.Error}, nil
+}
+
+// isLess reports whether a ratio of times is clearly less than another one: by three standard errors and a hundredth, for memory
+// and caches change times from process to process.
+func isLess(ratio, than, standardError float64) bool {
+	const sigmas, least = 3, 0.01
+	return than-ratio > max(sigmas*standardError, least*than)
+}
+
+// faster reports whether a trial is clearly faster than another one.
+func faster(t, than *Trial) bool {
+	return isLess(t.Time.Ratio, than.Time.Ratio, math.Hypot(t.Time.Error, than.Time.Error))
+}
+
+// slower notes that a trial is not faster than the float model.
+func (t *Trial) slower() {
+	t.Holds, t.slow, t.Why = false, true, fmt.Sprintf("%v times the time of IN, which is not clearly faster", t.Time)
+}
+
+// String is the ratio and its uncertainty.
+func (t *Time) String() string { return fmt.Sprintf("%.2f ± %.2f", t.Ratio, t.Error) }
+
+// confirm measures the time of a trial again, for longer: the least of many measured times is too short by chance. If there is no
+// time left, what was measured before decides.
+func (s *search) confirm(ctx context.Context, t *Trial) error {
+	t.confirmed = true
+	if ctx.Err() == nil && !s.over() {
+		path, err := s.made(ctx, t)
+		if err != nil {
+			return err
+		}
+		s.progress("timing "+t.Label+" again", 0, 0)
+		within, cancel := s.within(ctx)
+		took, err := s.timer(within, path, confirming)
+		cancel()
+		if err == nil {
+			t.Time = took
+			s.speeds[t.candidate.speed] = append(s.speeds[t.candidate.speed], math.Log(max(took.Ratio, 1e-3)))
+			if err := s.journal.add(*t); err != nil {
+				return err
+			}
+		}
+	}
+	if t.Why = s.goal.beyond(t); t.Why != "" {
+		t.Holds = false
+	} else if !isLess(t.Time.Ratio, 1, t.Time.Error) {
+		t.slower()
+	}
+	return nil
+}
