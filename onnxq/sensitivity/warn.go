@@ -8,13 +8,13 @@ import (
 	"github.com/dustin/go-humanize/english"
 )
 
-// muchRaised is how many times the default limit a raised one is that has a warning.
+// muchRaised is how many times the default limit a raised limit, and the damage, are that have a warning.
 const muchRaised = 4
 
-// warnOfRaised returns a warning if the default limit was raised much, and would not hold.
+// warnOfRaised returns a warning if the default limit was raised much, and the outputs lose much more than it.
 func (x *mix) warnOfRaised() []string {
 	l := x.loss
-	if l.usual == 0 || l.limit <= muchRaised*l.usual || l.loss.Damage <= l.usual {
+	if l.usual == 0 || l.limit <= muchRaised*l.usual || l.loss.Damage <= muchRaised*l.usual {
 		return nil
 	}
 	text := fmt.Sprintf("the default limit of the damage, %.2g, was raised to %.2g, because codes for weights alone do %.2g: OUT has %s; ",

@@ -21,6 +21,7 @@ func TestWarnOfRaised(t *testing.T) {
 		{"numbers", mix{loss: &outcome{loss: onnxq.OutputLoss{Damage: 0.02}, weights: onnxq.OutputLoss{Damage: 0.018}, usual: 0.002, limit: 0.032}}, []string{"--min-sqnr 27"}},
 		{"raised a little", mix{loss: &outcome{loss: loss, usual: 0.01, limit: 0.03}}, nil},
 		{"not used", mix{loss: &outcome{loss: onnxq.OutputLoss{Damage: 0.009}, usual: 0.01, limit: 0.19}}, nil},
+		{"hardly used", mix{loss: &outcome{loss: onnxq.OutputLoss{Damage: 0.0021}, usual: 0.002, limit: 0.016}}, nil},
 		{"not raised", mix{loss: &outcome{loss: loss, limit: 0.01}}, nil},
 	} {
 		got := strings.Join(c.mix.warnOfRaised(), "\n")
