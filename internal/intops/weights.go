@@ -4,6 +4,7 @@ import (
 	"cmp"
 
 	"onnxquant/internal/graph"
+	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/recognize"
 )
 
@@ -39,4 +40,18 @@ func Weights(x *graph.Graph) []*recognize.Weight {
 		}
 	}
 	return list
+}
+
+// OfFloats reports whether an operator that computes with codes reads those that a QuantizeLinear makes of stored floats: then
+// Float leaves it as it is.
+func OfFloats(x *graph.Graph) (found bool) {
+	graph.WalkGraphs(x.File.Proto.Graph, func(g *onnxpb.GraphProto) {
+		for _, n := range g.Node {
+			for i := range n.Input {
+				v := x.Source(n, i)
+				found = found || onCodes(n) && v != nil && v.Node != nil && quantizers[graph.Operator(v.Node)] && constant(x.Source(v.Node, 0))
+			}
+		}
+	})
+	return found
 }

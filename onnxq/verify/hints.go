@@ -81,7 +81,11 @@ func (v *verifier) activationHint() string {
 	case len(v.opts.Inputs) == 0:
 		return "the inputs are made up, and activations have the ranges of other data: give such data by --inputs"
 	}
-	hint := "quantize fewer activations, with --ops MatMul,Gemm,Conv or without --coarse-activations, or take --activation-type uint16"
+	without := ""
+	if slices.ContainsFunc(v.record, func(s spec.Step) bool { return strings.Contains(s.Options, "--coarse-activations") }) {
+		without = " or without --coarse-activations"
+	}
+	hint := "quantize fewer activations, with --ops MatMul,Gemm,Conv" + without + ", or take --activation-type uint16"
 	if slices.ContainsFunc(v.report.Weights, coarselyScaled) {
 		hint = "give weights one scale per channel, with --block -1; if that is not enough, " + hint
 	}

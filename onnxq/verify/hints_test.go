@@ -21,8 +21,12 @@ func TestActivationHint(t *testing.T) {
 		v := &verifier{opts: Options{Inputs: []string{"x.npz"}}, report: &Report{Poor: []string{"y"}, Weights: []compare.WeightMatch{c.weight}}}
 		v.report.Structure.Activations = map[string]int{"uint8": 1}
 		hint := v.activationHint()
-		if !strings.Contains(hint, "fewer activations") || strings.Contains(hint, "--block -1") != c.want {
+		if !strings.Contains(hint, "fewer activations") || strings.Contains(hint, "--block -1") != c.want || strings.Contains(hint, "--coarse") {
 			t.Errorf("%+v: %q", c.weight, hint)
+		}
+		v.record = []spec.Step{{Command: "convert", Options: "--activations static --coarse-activations"}}
+		if hint := v.activationHint(); !strings.Contains(hint, "or without --coarse-activations") {
+			t.Errorf("OUT has that flag: %q", hint)
 		}
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"onnxquant/internal/msg"
+	"onnxquant/onnxq"
+	"onnxquant/onnxq/restyle"
 	"onnxquant/spec"
 )
 
@@ -51,6 +53,22 @@ var (
 	activationFlags = []string{"activations", "activation-type", "symmetric-activations", "coarse-activations", "reduce-range", "ranges", "max-kl", "min-sqnr", "max-drop", "no-balance", "no-fold", "ops", "block"}
 )
 
+// codedOps lists the operators that read weights with codes, of those that a conversion quantizes.
+func codedOps(r *restyle.Report) (ops []string) {
+	if r == nil {
+		return nil
+	}
+	for _, w := range r.Weights {
+		for _, reader := range w.Consumers {
+			if op, _, _ := strings.Cut(reader, ":"); slices.Contains(onnxq.KnownOps(), op) && !slices.Contains(ops, op) {
+				ops = append(ops, op)
+			}
+		}
+	}
+	slices.Sort(ops)
+	return ops
+}
+
 // ownFlags are the flags that OUT was made with, without some, in front of other flags.
 func (v *verifier) ownFlags(flags string, without ...[]string) string {
 	var made []spec.Step
@@ -59,10 +77,13 @@ func (v *verifier) ownFlags(flags string, without ...[]string) string {
 			made = append(made, s)
 		}
 	}
+	replaced := append(slices.Concat(without...), "external-data-name") // that belongs to OUT
+	if others := slices.ContainsFunc(v.ops, func(op string) bool { return op != "MatMul" && op != "Gemm" }); others && (len(made) != 1 || slices.Contains(replaced, "ops")) {
+		flags += " --ops " + strings.Join(v.ops, ",")
+	}
 	if len(made) != 1 { // the flags of several conversions do not go together
 		return flags
 	}
-	replaced := append(slices.Concat(without...), "external-data-name") // that belongs to OUT
 	var words []string
 	for _, f := range flagsOf(made[0].Options) {
 		if !slices.Contains(replaced, f.name) {

@@ -2,6 +2,7 @@ package verify
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"onnxquant/spec"
@@ -25,9 +26,23 @@ func TestOwnFlags(t *testing.T) {
 			t.Errorf("%s\nwant %s", got, c.want)
 		}
 	}
+	v.ops = []string{"Conv", "Gemm"}
+	if got := v.ownFlags("--bits 8", autoFlags, activationFlags); !strings.HasSuffix(got, " --bits 8 --ops Conv,Gemm") {
+		t.Errorf("own --ops: %s", got)
+	}
+	if got := v.ownFlags("--bits 8"); strings.Contains(got, "Conv") {
+		t.Errorf("the --ops of OUT stay: %s", got)
+	}
+	v.ops = nil
 	v.record = append(v.record, v.record[0])
 	if got := v.ownFlags("--bits 8"); got != "--bits 8" {
 		t.Errorf("two conversions: %s", got)
+	}
+	// A model of another tool has no flags: a conversion must quantize its operators.
+	for want, ops := range map[string][]string{"--bits 8 --ops Conv": {"Conv"}, "--bits 8": {"Gemm", "MatMul"}} {
+		if got := (&verifier{ops: ops}).ownFlags("--bits 8", activationFlags); got != want {
+			t.Errorf("%s: %s", ops, got)
+		}
 	}
 	for _, text := range []string{"", "bits 4", "--", `--exclude "`, "--bits="} {
 		flagsOf(text)

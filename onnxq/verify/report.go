@@ -57,6 +57,10 @@ type Structure struct {
 	Problems []string `json:"problems"`           // differences in the computation
 	Notes    []string `json:"notes"`              // differences that do not matter, such as the opset
 
+	// Unread: OUT computes with codes of weights that it makes of floats itself, by operators such as QLinearConv. Nodes and
+	// weights of this form are not compared, and Problems say nothing.
+	Unread bool `json:"unread,omitempty"`
+
 	// Activations counts the tensors that only the quantized model quantizes at run time, by the type
 	// of the codes.
 	Activations map[string]int `json:"activations,omitempty"`

@@ -14,7 +14,7 @@ const (
 	Failed Verdict = "failed"
 	// Poor: OUT runs, and its outputs say that it is of little use.
 	Poor Verdict = "poor"
-	// Sound: structure and codes are right, and nothing speaks against OUT. Its quality was not judged,
+	// Sound: structure and codes are right, and nothing speaks against OUT: its outputs are not poor. More was not judged,
 	// because the limits or the data are not the user's.
 	Sound Verdict = "sound"
 	// Passed: OUT is within the user's limits on the user's data.
@@ -54,7 +54,11 @@ func (r *Report) Reasons() []string {
 	case Passed:
 		return []string{"within your limits, on your data"}
 	}
-	limits := "structure and codes are right; quality was not judged"
+	right := "structure and codes are right"
+	if r.Structure.Unread {
+		right = "nothing but the outputs was compared"
+	}
+	limits := right + "; quality was not judged"
 	if r.Limited {
 		limits = "within your limits"
 	}
@@ -64,7 +68,7 @@ func (r *Report) Reasons() []string {
 	case r.Execution.Sizes != "" || !r.Given:
 		return []string{limits + ": the inputs are made up, --inputs takes your data"}
 	}
-	return []string{limits + ": no limit was given, --min-output-sqnr sets one"}
+	return []string{right + ", and the outputs are not poor: no limit of yours was given, --min-output-sqnr sets one"}
 }
 
 // String returns the verdict, the reasons for it, and the outputs, a line each.

@@ -75,6 +75,7 @@ type verifier struct {
 	second    *ort.Runner // that ran OUT itself beside another engine; nil: none did
 	lacked    error       // why ONNX Runtime does not run OUT, if it was looked for
 	record    []spec.Step // of OUT
+	ops       []string    // operators whose weights are codes in OUT, of those that a conversion quantizes
 	elsewhere bool        // OUT is meant for another runtime than ONNX Runtime
 	runs      int         // of each model, for the progress
 	fixes     []string    // sizes of inputs that only OUT fixes, such as ids:1=128
@@ -216,7 +217,7 @@ func (v *verifier) match(folder string) (in, out string, err error) {
 	}
 	v.optimized = b.optimized && !a.optimized
 	v.floats, v.corrected = b.floats, b.codes.biases
-	v.elsewhere, v.record = b.elsewhere, b.record
+	v.elsewhere, v.record, v.ops = b.elsewhere, b.record, codedOps(b.folded)
 	v.report.Swapped = a.folded != nil && b.folded == nil
 	m, err := v.matched(a, b)
 	if err != nil {
@@ -227,7 +228,10 @@ func (v *verifier) match(folder string) (in, out string, err error) {
 	}
 	m.Problems = append(m.Problems, otherSteps(a.folded, b.folded)...)
 	caches := slices.DeleteFunc(b.caches, func(name string) bool { return slices.Contains(a.caches, name) })
-	v.report.Structure = Structure{m.Folded, m.Balanced, m.Nodes, m.Problems, m.Notes, m.Activations, caches, m.FloatType}
+	v.report.Structure = Structure{
+		Folded: m.Folded, Balanced: m.Balanced, Nodes: m.Nodes, Problems: m.Problems, Notes: m.Notes, Unread: len(m.Problems) > 0 && intops.OfFloats(b.Graph()),
+		Activations: m.Activations, Caches: caches, FloatType: m.FloatType,
+	}
 	float := a.Model
 	if v.opts.Engine != None && m.Folded+m.Balanced > 0 {
 		if float, err = v.writeFolded(a.Model, b.Model, m, folder); err != nil {

@@ -1,15 +1,19 @@
 """verify and models with codes for activations: ours, and those of quantize_static."""
 import json
+import shlex
 
 import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
+from onnxruntime.quantization import QuantFormat
 
 import static
 import static_models
 from command import onnxquant
 from test_static import MODELS, SETTINGS, Lab, defined, flags
+from test_verify import library, with_runtime
+from test_verify import verify as verify_by
 
 
 @pytest.fixture
@@ -220,3 +224,58 @@ def test_upper_limit(lab, by, passes):
     onnx.save(m, lab.theirs)
     report = verify(lab, lab.theirs, "--engine", "none")
     assert report["passed"] == passes == (not report["structure"]["problems"])
+
+
+def test_engines_agree(lab):
+    """ONNX Runtime's optimizations quantize decoded weights anew; verify runs them without, and has the figures of the engine in Go."""
+    m = MODELS["relu"]
+    m = type(m).FromString(m.SerializeToString())
+    weight = next(t for t in m.graph.initializer if t.name == "cw")
+    w = numpy_helper.to_array(weight).copy()
+    w[1:] /= 40  # one scale for all would be too coarse for these
+    weight.CopyFrom(numpy_helper.from_array(w, "cw"))
+    lab.calibrate(m).convert("--block=-1")
+    np.savez(lab.folder / "x.npz", **lab.feeds[0])
+    floats = lab.folder / "floats.onnx"
+    assert onnxquant("dequantize", lab.ours, floats).status == 0
+    want = static.run(lab.plain, lab.feeds[0])[0]
+    plain, changed = (10 * np.log10(np.sum(want ** 2) / np.sum((static.run(floats, lab.feeds[0], optimized)[0] - want) ** 2)) for optimized in (False, True))
+    assert changed < plain - 3, (plain, changed)
+    binary = with_runtime()
+    go, ort = (verify_by("--ort-lib", library(), "--engine", engine, "--inputs", lab.folder / "x.npz", lab.plain, lab.ours, binary=binary)["execution"]
+               for engine in ("go", "ort"))
+    assert ort["engine"].startswith("ONNX Runtime 1.") and abs(go["outputs"][0]["sqnr_db"] - ort["outputs"][0]["sqnr_db"]) < 0.5
+    assert abs(ort["outputs"][0]["sqnr_db"] - plain) < 0.5
+    # What dequantize wrote is run both ways.
+    both = verify_by("--ort-lib", library(), "--engine", "ort", "--inputs", lab.folder / "x.npz", lab.plain, floats, binary=binary)["execution"]
+    assert abs(both["outputs"][0]["sqnr_db"] - plain) < 0.5 and abs(both["itself"]["outputs"][0]["sqnr_db"] - changed) < 0.5
+
+
+def test_poor_operators(lab):
+    """The command of a hint quantizes the operators that another tool's model has in codes."""
+    lab.calibrate(static_models.masked())
+    lab.peer("uint8", "int8")
+    np.savez(lab.folder / "x.npz", **lab.feeds[0])
+    report = verify(lab, lab.theirs, "--engine", "go", "--logits", "y", "--inputs", lab.folder / "x.npz")
+    assert report["verdict"] == "poor", report
+    command = shlex.split(next(h for h in report["hints"] if h.startswith("onnxquant ")))[1:-1]
+    assert not any("--coarse-activations" in h for h in report["hints"])
+    done = onnxquant("--json", *command, lab.folder / "better.onnx")
+    assert done.status == 0 and json.loads(done.stdout)["quantized"], done.stdout
+
+
+def test_codes_of_constants(lab):
+    """quantize_static leaves weights of Constant nodes as floats, and reads their codes: one line says that outputs decide."""
+    m = MODELS["relu"]
+    m = type(m).FromString(m.SerializeToString())
+    weights = [t for t in m.graph.initializer if t.name in ("cw", "dw")]
+    for t in weights:
+        m.graph.initializer.remove(t)
+        m.graph.node.insert(0, helper.make_node("Constant", [], [t.name], value=t))
+    lab.calibrate(m)
+    static.quantize_static(str(lab.plain), str(lab.theirs), static.Feeds(lab.feeds), quant_format=QuantFormat.QOperator)
+    np.savez(lab.folder / "x.npz", **lab.feeds[0])
+    report = verify(lab, lab.theirs, "--engine", "go", "--inputs", lab.folder / "x.npz")
+    assert report["verdict"] == "sound" and report["structure"]["unread"] and "the outputs decide" in report["warnings"][0], report
+    report = verify(lab, lab.theirs, "--engine", "none")
+    assert len(report["failures"]) == 1 and "cannot be compared by structure" in report["failures"][0]

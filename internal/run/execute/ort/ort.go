@@ -17,11 +17,11 @@ import (
 // Runner is the execute.Runner of this package.
 type Runner struct {
 	helper, library string
-	version         string // known after the first run
-	plain           bool   // sessions run nodes as they are
-	threads         int    // of a session; 0: as many as there are CPUs
-	asUsers         bool   // sessions have ONNX Runtime's own options
-	profile         string // prefix of the files of profiles; "": none
+	version         *string // known after the first run of this runner, or of one made from it
+	plain           bool    // sessions run nodes as they are
+	threads         int     // of a session; 0: as many as there are CPUs
+	asUsers         bool    // sessions have ONNX Runtime's own options
+	profile         string  // prefix of the files of profiles; "": none
 
 	limit time.Duration // of each run, and of loading a model; 0: MostPerRun
 }
@@ -81,15 +81,15 @@ func Find(ctx context.Context, library string) (*Runner, error) {
 	if library, err = findLibrary(ctx, library); err != nil {
 		return nil, err
 	}
-	return &Runner{helper: helper, library: library}, nil
+	return &Runner{helper: helper, library: library, version: new(string)}, nil
 }
 
 // Name returns the name of ONNX Runtime, with its version after the first run.
 func (r *Runner) Name() string {
-	if r.version == "" {
+	if *r.version == "" {
 		return "ONNX Runtime"
 	}
-	return "ONNX Runtime " + r.version
+	return "ONNX Runtime " + *r.version
 }
 
 // Library returns the path of the shared library.
@@ -101,7 +101,7 @@ func (r *Runner) Session(ctx context.Context, path string) (execute.Session, err
 	if err != nil {
 		return nil, err
 	}
-	r.version = s.Version
+	*r.version = s.Version
 	return s, nil
 }
 
