@@ -54,7 +54,10 @@ func (f *Recognizer) minsOfSums(n, end *onnxpb.NodeProto, k, block int64) *Const
 		return nil
 	}
 	sums, turn := f.maker(product, 0, "ReduceSum", true), f.maker(product, 1, "Transpose", false)
-	if sums == nil || turn == nil || graph.IntAttributeOr(sums, "keepdims", 1) != 0 || !slices.Equal(graph.Attribute(turn, "perm").GetInts(), []int64(nil)) && !slices.Equal(graph.Attribute(turn, "perm").GetInts(), []int64{1, 0}) {
+	if sums == nil || turn == nil || graph.IntAttributeOr(sums, "keepdims", 1) != 0 {
+		return nil
+	}
+	if perm := graph.Attribute(turn, "perm").GetInts(); len(perm) > 0 && !slices.Equal(perm, []int64{1, 0}) {
 		return nil
 	}
 	view := f.maker(sums, 0, "Reshape", true)

@@ -1,5 +1,3 @@
-//go:build linux || darwin
-
 package secondorder
 
 import (
@@ -8,12 +6,11 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
-	"syscall"
 	"testing"
-	"time"
 
 	"onnxquant/int4"
 	"onnxquant/internal/linalg"
+	"onnxquant/internal/work"
 )
 
 var layerK = flag.Int("layer.k", 1024, "elements of a column in BenchmarkLayer")
@@ -43,9 +40,9 @@ func BenchmarkLayer(b *testing.B) {
 	line := fmt.Sprintf("K %d", k)
 	took := map[string]float64{}
 	step := func(what string, do func()) {
-		start := spent()
+		start := work.Spent()
 		do()
-		took[what] = (spent() - start).Seconds()
+		took[what] = (work.Spent() - start).Seconds()
 		line += fmt.Sprintf(", %s %.3f s", what, took[what])
 	}
 	for b.Loop() {
@@ -104,11 +101,4 @@ func (c *Columns) sum(h []float32) (sum float64) {
 		sum += float64(v) * float64(he[i])
 	}
 	return sum
-}
-
-// spent is the processor time of this process.
-func spent() time.Duration {
-	var u syscall.Rusage
-	syscall.Getrusage(syscall.RUSAGE_SELF, &u)
-	return time.Duration(u.Utime.Nano())
 }

@@ -1,5 +1,3 @@
-//go:build unix
-
 // Command engine measures the pure Go engine: it prints the processor seconds of each run of a model, on one thread, with the
 // session open.
 //
@@ -16,13 +14,13 @@ import (
 	"runtime"
 	"runtime/pprof"
 	"strconv"
-	"syscall"
 	"time"
 
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/run/execute"
 	"onnxquant/internal/run/execute/evaluate"
 	"onnxquant/internal/run/samples"
+	"onnxquant/internal/work"
 )
 
 func main() {
@@ -73,13 +71,13 @@ func run(profile, outputs string, args []string) error {
 		}
 		defer pprof.StopCPUProfile()
 	}
-	runs, from := 0, cpuTime()
+	runs, from := 0, work.Spent().Seconds()
 	for start := time.Now(); runs == 0 || time.Since(start).Seconds() < seconds; runs++ {
 		if _, err := s.Run(inputs); err != nil {
 			return err
 		}
 	}
-	fmt.Println((cpuTime() - from) / float64(runs))
+	fmt.Println((work.Spent().Seconds() - from) / float64(runs))
 	return nil
 }
 
@@ -108,13 +106,4 @@ func inputsOf(model, file string) (inputs []*execute.Tensor, err error) {
 	for inputs, err = range data.All() {
 	}
 	return inputs, err
-}
-
-// cpuTime returns the processor seconds of this process so far.
-func cpuTime() float64 {
-	var u syscall.Rusage
-	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
-		return 0
-	}
-	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
 }
