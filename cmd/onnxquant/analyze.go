@@ -7,7 +7,6 @@ import (
 	"math"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/dustin/go-humanize/english"
@@ -237,7 +236,7 @@ func (f *analyzeFlags) options(fs *pflag.FlagSet) (analyze.Options, error) {
 		}
 	}
 	var err error
-	opts.Candidates, err = parseCandidates(f.candidates)
+	opts.Candidates, err = specvalue.Candidates(f.candidates)
 	return opts, err
 }
 
@@ -250,21 +249,6 @@ func (f *analyzeFlags) record(fs *pflag.FlagSet, o *analyze.Options) {
 	}
 	o.Provenance = step("convert", fs, false)
 	o.Provenance.Options = cli.FlagsText(fs, cli.OtherFlags(fs, kept)) + " --precision-info " + filepath.Base(cmp.Or(f.emit, "mix.json"))
-}
-
-// parseCandidates parses the list of --candidates.
-func parseCandidates(texts []string) (list []spec.Candidate, err error) {
-	for _, text := range texts {
-		c, err := spec.ParseCandidate(strings.ToLower(strings.TrimSpace(text)))
-		if err != nil {
-			return nil, cli.Usagef("--candidates: %v", err)
-		}
-		list = append(list, c)
-	}
-	if len(list) > 0 && !slices.ContainsFunc(list, func(c spec.Candidate) bool { return c.Format != spec.Float }) {
-		return nil, cli.Usagef("--candidates float: every weight may stay in float anyway; name formats to compare it with")
-	}
-	return list, nil
 }
 
 // suiteJSON is the JSON of --suite.
@@ -281,22 +265,6 @@ func (f *analyzeFlags) printSuite(c *cli.Console) error {
 	if f.json {
 		return c.JSON(suiteJSON{results})
 	}
-	rows := [][]string{{"WEIGHTS", "SETTING", "SQNR", "SQNR OF A SINE", "MSE", "LARGEST ERROR", "BOUND", "COMPRESSION", "DB PER BIT"}}
-	for _, r := range quality.ByEfficiency(results) {
-		rows = append(rows, []string{
-			r.Weights, r.Setting.String(), cli.Decibels(r.Stats.SQNR), cli.Decibels(quality.TheoreticalSQNR(r.Setting.Bits)),
-			fmt.Sprintf("%.3g", r.Stats.MSE), fmt.Sprintf("%.3g", r.Stats.MaxError), suiteBound(r),
-			fmt.Sprintf("%.2f", r.Compression), fmt.Sprintf("%.2f", r.Efficiency()),
-		})
-	}
-	cli.PrintTable(c.Stdout, rows)
+	summary.Suite(c.Stdout, results)
 	return nil
-}
-
-// suiteBound returns the largest error in theory, and whether the errors are within it.
-func suiteBound(r quality.Result) string {
-	if r.WithinBounds {
-		return fmt.Sprintf("%.3g, met", r.Comparison.MaxError)
-	}
-	return fmt.Sprintf("%.3g, exceeded", r.Comparison.MaxError)
 }

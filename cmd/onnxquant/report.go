@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"onnxquant/internal/cli"
+	"onnxquant/internal/cli/specvalue"
 	"onnxquant/internal/remote"
 	"onnxquant/internal/summary"
 	"onnxquant/onnxq/report"
@@ -122,6 +123,6 @@ func (f *reportCommandFlags) trial() (list []spec.Candidate, none bool, err erro
 	if len(f.candidates) == 1 && f.candidates[0] == "none" {
 		return nil, true, nil
 	}
-	list, err = parseCandidates(f.candidates)
+	list, err = specvalue.Candidates(f.candidates)
 	return list, false, err
 }

@@ -1,4 +1,4 @@
-// Package specvalue has the values of flags for what a conversion is given: formats, bits, ranges of blocks, accuracy levels, shares,
+// Package specvalue has the values of flags for what a conversion is given: formats, bits, ranges of blocks, accuracy levels, shares, candidates,
 // presets, and paths of calibration data.
 //
 // A value gets a pointer to what it sets. Its errors name what is near to what was given.
