@@ -260,6 +260,8 @@ exporters: build build/consumers/ready $(EXPORTED)/optimum/ready $(EXPORTED)/tor
 	cd $(EXPORTED) && torch/bin/python $(SCRIPTS)/run.py by-torch/builder out && torch/bin/python $(SCRIPTS)/run.py by-torch/torch out
 	cd $(EXPORTED) && optimum/bin/python $(SCRIPTS)/merged.py by-optimum/optimum out/merged
 	cd $(EXPORTED) && optimum/bin/python $(SCRIPTS)/weights.py optimum by-optimum
+	go build -o $(EXPORTED)/evaluate ./test/oracle/evaluate
+	cd $(EXPORTED) && optimum/bin/python $(SCRIPTS)/architectures.py others && optimum/bin/python $(SCRIPTS)/compare.py ./evaluate others/*/*.onnx
 	cd $(EXPORTED) && torch/bin/python $(SCRIPTS)/weights.py builder by-torch && torch/bin/python $(SCRIPTS)/weights.py torch by-torch
 	cd $(EXPORTED) && torch/bin/python $(SCRIPTS)/consume.py genai by-torch/builder out/genai
 	cd $(EXPORTED) && optimum/bin/python $(SCRIPTS)/consume.py transformers.js by-optimum/optimum out/transformers.js

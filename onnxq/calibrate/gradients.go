@@ -28,19 +28,19 @@ type gradients struct {
 	*gradient.Model
 	data    *Data
 	heldOut func(sample int) bool
-	next    func() ([]*execute.Tensor, error, bool)
+	next    func() (gradient.Sample, error, bool)
 	stop    func()
 }
 
 // training yields the samples that are not held out, again and again.
-func (g *gradients) training(yield func([]*execute.Tensor, error) bool) {
+func (g *gradients) training(yield func(gradient.Sample, error) bool) {
 	for {
 		sample := -1
 		for inputs, err := range g.data.samples.All() {
 			if sample++; err == nil && g.heldOut(sample) {
 				continue
 			}
-			if !yield(inputs, err) {
+			if !yield(gradient.Sample{Number: sample, Inputs: inputs}, err) {
 				return
 			}
 		}
@@ -49,13 +49,13 @@ func (g *gradients) training(yield func([]*execute.Tensor, error) bool) {
 
 // Next returns the mean loss of the next n samples, and hands on gradients.
 func (g *gradients) Next(n int, w onnxq.Weights) (float64, error) {
-	var batch [][]*execute.Tensor
+	var batch []gradient.Sample
 	for range n {
-		inputs, err, _ := g.next()
+		s, err, _ := g.next()
 		if err != nil {
 			return 0, err
 		}
-		batch = append(batch, inputs)
+		batch = append(batch, s)
 	}
 	loss, err := g.Step(batch, w, true)
 	return loss, noGradients(err)
@@ -72,7 +72,7 @@ func noGradients(err error) error {
 // HeldOut returns the mean loss of the samples that are held out.
 func (g *gradients) HeldOut(w onnxq.Weights) (loss float64, err error) {
 	const together = 8
-	var batch [][]*execute.Tensor
+	var batch []gradient.Sample
 	n, sample := 0, -1
 	add := func() error {
 		l, err := g.Step(batch, w, false)
@@ -86,7 +86,7 @@ func (g *gradients) HeldOut(w onnxq.Weights) (loss float64, err error) {
 		if sample++; !g.heldOut(sample) {
 			continue
 		}
-		if batch = append(batch, inputs); len(batch) == together {
+		if batch = append(batch, gradient.Sample{Number: sample, Inputs: inputs}); len(batch) == together {
 			if err := add(); err != nil {
 				return 0, err
 			}

@@ -142,7 +142,7 @@ func (d *dynamic) runnable(all []weights) (runs []weights, err error) {
 	var lacks []weights
 	for _, w := range all {
 		switch w.kind {
-		case discover.Recurrent, discover.Attention, discover.Embedding:
+		case discover.Attention, discover.Embedding:
 			lacks = append(lacks, w)
 		default:
 			runs = append(runs, w)

@@ -99,7 +99,26 @@ def linear(op, *dims, **attributes):
     return op, [*inputs, np.asarray(scales() * 4), np.array(120, np.uint8)], [], attributes
 
 
+def lstm(directions=1, batch=1, per_channel=False, signed=True, **attributes):
+    """Weights are codes of 7 bits: products of 8 bits saturate on some processors."""
+    hidden, inputs, length = 24, 20, 5
+
+    def weights(k):
+        dims = (directions, 4 * hidden) if per_channel else (directions,)
+        zero, kind = (0, np.int8) if signed else (60, np.uint8)
+        return (RNG.integers(-64, 64, (directions, k, 4 * hidden)) + (0 if signed else 64)).astype(kind), scales(*dims) / 8, np.full(dims, zero, kind)
+
+    (w, ws, wz), (r, rs, rz) = weights(inputs), weights(hidden)
+    stored = [w, r, floats(directions, 8 * hidden), None, floats(directions, batch, hidden), floats(directions, batch, hidden), None, ws, wz, rs, rz]
+    return "DynamicQuantizeLSTM", [floats(length, batch, inputs)], stored, dict(hidden_size=hidden, **attributes), 3
+
+
 CASES = {
+    "lstm": lstm(),
+    "lstm-batch": lstm(batch=3),
+    "lstm-unsigned": lstm(signed=False),
+    "lstm-channels-reverse": lstm(per_channel=True, direction="reverse"),
+    "lstm-both": lstm(directions=2, direction="bidirectional"),
     "qlinear-add": linear("QLinearAdd", (2, 3, 40), (40,)),
     "qlinear-mul": linear("QLinearMul", (2, 3, 40), (3, 1)),
     "qlinear-leaky": linear("QLinearLeakyRelu", (2, 3, 40), alpha=0.1),
@@ -161,7 +180,9 @@ def test_contrib(name, tmp_path):
                               opset_imports=[helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)])
     onnx.save(model, tmp_path / "model.onnx")
     feeds = {n: v for n, v in values[:len(inputs)] if v is not None}
-    want = ort.InferenceSession(str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"]).run(None, feeds)
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1  # DynamicQuantizeLSTM divides a batch among threads: each part has a scale of its own.
+    want = ort.InferenceSession(str(tmp_path / "model.onnx"), options, providers=["CPUExecutionProvider"]).run(None, feeds)
     got = evaluate(tmp_path / "model.onnx", feeds, tmp_path)["pure Go"]
     for a, b in zip(got, want, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=ROUGH.get(name, 0) * abs(b).max() + 2e-5)

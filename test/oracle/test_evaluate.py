@@ -133,6 +133,8 @@ def cases():
         yield case(f"ConvTranspose-{x}-{w}-{how}", 17, f"(float[{x}] x, float[{w}] w) => (float[] y) {{ y = ConvTranspose<{how}>(x, w) }}")
     for x, how in POOL:
         yield case(f"MaxPool-{x}-{how}", 17, f"(float[{x}] x) => (float[] y) {{ y = MaxPool<{how}>(x) }}")
+    for op in ("MaxPool", "AveragePool"):  # as exporters write global pools
+        yield case(f"{op}-global", 17, f"(float[2,3,4,5] x) => (float[] y) {{ y = {op}<kernel_shape=[9,9], strides=[9,9], ceil_mode=1>(x) }}")
     yield case("GlobalAveragePool", 17, "(float[2,3,4,5] x) => (float[] y) { y = GlobalAveragePool(x) }")
     yield case("BatchNormalization", 17, "(float[2,3,4] x, float[3] s, float[3] b, float[3] m, float[3] v) => (float[] y)"
                                          "{ w = Abs(v) y = BatchNormalization<epsilon=0.1>(x, s, b, m, w) }")

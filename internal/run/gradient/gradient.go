@@ -8,7 +8,7 @@
 //
 // The graph is cut into stages. Only the values that cross a cut are in memory for all samples of a step. A stage
 // runs again when its gradients are due. So memory is that of these values, and of one stage: all its values for
-// one sample, its weights and their gradients.
+// one sample, its weights and their gradients. Outputs of the model itself are kept, up to 256 MiB: they stay the same.
 package gradient
 
 import (
@@ -35,6 +35,18 @@ type Model struct {
 	kinds   []kind // of the outputs; nil before the first step
 	values  *values
 	stages  []*stage // nil before the first step
+
+	float map[int]map[string]*execute.Tensor // outputs of the model itself, by the numbers of samples
+	room  int                                // bytes that float may still take
+}
+
+// keptOutputs is how many bytes the outputs of the model itself may take.
+const keptOutputs = 256 << 20
+
+// Sample has the inputs of the model. Those of a number are always the same.
+type Sample struct {
+	Number int
+	Inputs []*execute.Tensor
 }
 
 // Weights are other elements of tensors, and take their gradients. Neither keeps the slices.
@@ -53,7 +65,7 @@ func Open(ctx context.Context, path string, tensors []string) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Model{session: s, nodes: s.Nodes()}
+	m := &Model{session: s, nodes: s.Nodes(), float: map[int]map[string]*execute.Tensor{}, room: keptOutputs}
 	if err := m.prepare(tensors); err != nil {
 		s.Close()
 		return nil, err
@@ -122,31 +134,57 @@ func (m *Model) checkRules() error {
 
 // Step runs the model with weights on samples, and compares its outputs with those of the model itself. It returns
 // the mean loss of the samples. With gradients, the weights get theirs.
-func (m *Model) Step(samples [][]*execute.Tensor, w Weights, gradients bool) (float64, error) {
+func (m *Model) Step(samples []Sample, w Weights, gradients bool) (float64, error) {
 	if len(samples) == 0 {
 		return 0, nil
 	}
 	if m.stages == nil {
-		if err := m.cut(samples[0], len(samples)); err != nil {
+		if err := m.cut(samples[0].Inputs, len(samples)); err != nil {
 			return 0, err
 		}
 	}
 	s := &pass{Model: m, weights: w, alone: !gradients}
-	for _, inputs := range samples {
+	for _, of := range samples {
 		one := &sample{float: map[string]*execute.Tensor{}, student: map[string]*execute.Tensor{}}
-		for _, t := range inputs {
+		if known := m.float[of.Number]; known != nil {
+			one.float, one.known = known, true
+		}
+		for _, t := range of.Inputs {
 			if t != nil {
-				one.float[t.Name], one.student[t.Name] = t, t
+				one.student[t.Name] = t
+				if !one.known {
+					one.float[t.Name] = t
+				}
 			}
 		}
 		s.samples = append(s.samples, one)
 	}
-	return s.run()
+	loss, err := s.run()
+	for i, one := range s.samples {
+		if err == nil && !one.known {
+			m.keep(samples[i].Number, one.float)
+		}
+	}
+	return loss, err
+}
+
+// keep keeps the outputs that are compared, if there is room.
+func (m *Model) keep(number int, values map[string]*execute.Tensor) {
+	outputs, bytes := map[string]*execute.Tensor{}, 0
+	for i, name := range m.outputs {
+		if t := values[name]; t != nil && m.kinds[i] != ignored {
+			outputs[name], bytes = t, bytes+t.Len()*t.Size()
+		}
+	}
+	if m.float[number] == nil && bytes <= m.room {
+		m.float[number], m.room = outputs, m.room-bytes
+	}
 }
 
 // sample has the values of a sample that are known: those of the model itself, and those with other weights.
 type sample struct {
 	float, student map[string]*execute.Tensor
+	known          bool                 // the outputs of the model itself are in float
 	gradients      map[string][]float32 // of the values with other weights
 }
 
@@ -196,20 +234,23 @@ func (p *pass) forward(g *stage, student bool) error {
 		}
 	}
 	for _, one := range p.samples {
-		found, err := p.session.Part(one.float, g.exit)
-		if err != nil {
-			return err
-		}
-		for i, name := range g.exit {
-			one.float[name] = found[i]
-		}
-		for _, name := range g.done {
-			delete(one.float, name)
+		if !one.known {
+			found, err := p.session.Part(one.float, g.exit)
+			if err != nil {
+				return err
+			}
+			for i, name := range g.exit {
+				one.float[name] = found[i]
+			}
+			for _, name := range g.done {
+				delete(one.float, name)
+			}
 		}
 		if !student {
 			continue
 		}
-		if found, err = p.session.Part(given(one.student, weights), g.exit); err != nil {
+		found, err := p.session.Part(given(one.student, weights), g.exit)
+		if err != nil {
 			return err
 		}
 		for i, name := range g.exit {

@@ -30,7 +30,7 @@ func deep(last string) (values, nodes string) {
 	return values, strings.Join(append(lines, "l = MatMul(h4, w9)", last), "\n")
 }
 
-func samplesOf(n int) (all [][]*execute.Tensor) {
+func samplesOf(n int) (all []Sample) {
 	for i := range n {
 		x := make([]float32, 20)
 		for k := range x {
@@ -38,7 +38,7 @@ func samplesOf(n int) (all [][]*execute.Tensor) {
 		}
 		t := execute.Made(dtype.Float32, []int64{1, 5, 4}, x)
 		t.Name = "x"
-		all = append(all, []*execute.Tensor{t})
+		all = append(all, Sample{i, []*execute.Tensor{t}})
 	}
 	return all
 }
@@ -85,6 +85,26 @@ func TestStages(t *testing.T) {
 	}
 }
 
+// The outputs of the model itself are kept for each number, and run again where there is no room for them.
+func TestKept(t *testing.T) {
+	values, nodes := deep("y = Identity(l)")
+	var losses [2]float64
+	for i, room := range []int{keptOutputs, 0} {
+		m, w := opened(t, graphtext.Model(t, 17, values, nodes, "y"), -1, 1)
+		m.room = room
+		for range 2 {
+			loss, err := m.Step(samplesOf(2), w, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			losses[i] += loss
+		}
+		if want := 2 - 2*i; len(m.float) != want || losses[i] != losses[0] {
+			t.Errorf("room for %d bytes: outputs of %d samples, want %d; losses %v", room, len(m.float), want, losses)
+		}
+	}
+}
+
 // Layers become stages: what is kept of a sample is small beside all values.
 func TestCut(t *testing.T) {
 	values, nodes := deep("y = Identity(l)")
@@ -111,7 +131,7 @@ func TestRefused(t *testing.T) {
 		path := write(t, proto)
 		m, err := Open(t.Context(), path, []string{"w"})
 		if err == nil {
-			_, err = m.Step([][]*execute.Tensor{{}}, &givenWeights{[][]float32{make([]float32, 9)}, make([][]float32, 1)}, true)
+			_, err = m.Step([]Sample{{}}, &givenWeights{[][]float32{make([]float32, 9)}, make([][]float32, 1)}, true)
 			m.Close()
 		}
 		if !errors.Is(err, execute.ErrUnsupported) || !strings.Contains(err.Error(), test.want) {
@@ -130,11 +150,11 @@ func TestEmpty(t *testing.T) {
 	proto := graphtext.Model(t, 17, "x:float[1,2] w:float[2,3]=1", "y = MatMul(x, w)", "y")
 	proto.Graph.Input[0].Type.GetTensorType().Shape = nil
 	m, w := opened(t, proto, -1, 1)
-	var samples [][]*execute.Tensor
+	var samples []Sample
 	for i := range int64(2) {
 		x := execute.Made(dtype.Float32, []int64{1 - i, 2}, make([]float32, 2*(1-i)))
 		x.Name = "x"
-		samples = append(samples, []*execute.Tensor{x})
+		samples = append(samples, Sample{int(i), []*execute.Tensor{x}})
 	}
 	if _, err := m.Step(samples, w, true); err != nil || w.g[0] == nil {
 		t.Errorf("%v, gradient %v", err, w.g[0])
@@ -152,5 +172,5 @@ func TestBrokenRule(t *testing.T) {
 	}()
 	rules["Neg"] = func(*node) error { panic("broken") }
 	m, w := opened(t, graphtext.Model(t, 17, "w:float[2]=1", "y = Neg(w)", "y"), -1, 1)
-	m.Step([][]*execute.Tensor{{}}, w, true)
+	m.Step([]Sample{{}}, w, true)
 }

@@ -13,7 +13,6 @@ import (
 
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/onnxpb"
-	"onnxquant/internal/run/execute"
 	"onnxquant/internal/testing/graphtext"
 )
 
@@ -75,7 +74,7 @@ func write(t *testing.T, m *onnxpb.ModelProto) string {
 }
 
 // checkGradients compares gradients with finite differences, in random directions.
-func checkGradients(t *testing.T, m *Model, w *givenWeights, samples [][]*execute.Tensor) {
+func checkGradients(t *testing.T, m *Model, w *givenWeights, samples []Sample) {
 	t.Helper()
 	if _, err := m.Step(samples, w, true); err != nil {
 		t.Fatal(err)
@@ -255,7 +254,7 @@ func TestRules(t *testing.T) {
 				seen[key(n)] = true
 			}
 			m, w := opened(t, proto, test.least, test.most)
-			checkGradients(t, m, w, [][]*execute.Tensor{{}})
+			checkGradients(t, m, w, []Sample{{}})
 		})
 	}
 	if len(seen) < 90 {

@@ -26,6 +26,7 @@ type recurrent struct {
 	activations               []func(y, x []float32)
 	clip                      float32
 	layout                    bool // batch first
+	codes                     *recurrentCodes
 }
 
 // gate functions by ONNX's names.
@@ -124,35 +125,58 @@ type cell func(gates []float32, states [][]float32, direction int) error
 func (n *recurrent) run(step cell) ([]float32, error) {
 	rows := n.gates * n.hidden
 	y := make([]float32, n.length*n.directions*n.batch*n.hidden)
+	states := make([][]float32, len(n.states))
 	for d := range n.directions {
-		// The products with the inputs of all steps at once.
-		given := linalg.Of(make([]float32, n.length*n.batch*rows), n.length*n.batch, rows)
-		p := linalg.Product{C: given, A: linalg.Of(n.x, n.length*n.batch, n.in), B: linalg.Of(n.w[d*rows*n.in:], rows, n.in).T(), Fresh: true}
-		if n.b != nil {
-			p.Start = linalg.Matrix{Data: n.b[d*2*rows:], Column: 1}
-		}
-		if err := linalg.AddProducts(n.c.Context(), op.Workers(), []linalg.Product{p}); err != nil {
+		given, err := n.given(d)
+		if err != nil {
 			return nil, err
 		}
 		back := n.c.Text("direction", "forward") == "reverse" || d == 1
-		for b := range n.batch {
-			length := n.length
-			if n.lengths != nil {
-				length = int(min(max(n.lengths[b], 0), int64(length)))
-			}
-			var states [][]float32
-			for _, s := range n.states {
-				states = append(states, s[(d*n.batch+b)*n.hidden:][:n.hidden])
-			}
-			for i := range length {
+		for i := range n.length {
+			n.codes.before(n, d)
+			for b := range n.batch {
+				length := n.length
+				if n.lengths != nil {
+					length = int(min(max(n.lengths[b], 0), int64(length)))
+				}
 				at := i
 				if back {
 					at = length - 1 - i
 				}
-				if err := step(given.Data[(at*n.batch+b)*rows:][:rows], states, d); err != nil {
+				if i >= length {
+					continue
+				}
+				for k, s := range n.states {
+					states[k] = s[(d*n.batch+b)*n.hidden:][:n.hidden]
+				}
+				n.codes.sequence(b, n.hidden)
+				if err := step(given[(at*n.batch+b)*rows:][:rows], states, d); err != nil {
 					return nil, err
 				}
 				copy(y[((at*n.directions+d)*n.batch+b)*n.hidden:], states[0])
+			}
+		}
+	}
+	return y, nil
+}
+
+// given returns the products of a direction with the inputs of all steps [length, batch, gates × hidden], and their biases.
+func (n *recurrent) given(d int) ([]float32, error) {
+	rows := n.gates * n.hidden
+	y := make([]float32, n.length*n.batch*rows)
+	p := linalg.Product{C: linalg.Of(y, n.length*n.batch, rows), A: linalg.Of(n.x, n.length*n.batch, n.in), B: linalg.Of(n.w[d*rows*n.in:], rows, n.in).T(), Fresh: true}
+	if n.b != nil && n.codes == nil {
+		p.Start = linalg.Matrix{Data: n.b[d*2*rows:], Column: 1}
+	}
+	if err := linalg.AddProducts(n.c.Context(), op.Workers(), []linalg.Product{p}); err != nil {
+		return nil, err
+	}
+	if n.codes != nil {
+		n.codes.scale(y, n.codes.input, n.codes.w[d*rows:][:rows])
+		if n.b != nil {
+			for i := range n.length * n.batch {
+				row := y[i*rows:][:rows]
+				kernels.Add(row, row, n.b[d*2*rows:][:rows])
 			}
 		}
 	}
@@ -163,8 +187,12 @@ func (n *recurrent) run(step cell) ([]float32, error) {
 func (n *recurrent) add(sums, state []float32, first, direction int) {
 	rows := n.gates * n.hidden
 	r := n.r[(direction*rows+first*n.hidden)*n.hidden:]
-	for i := range sums {
-		sums[i] += kernels.Dot(state, r[i*n.hidden:][:n.hidden])
+	if n.codes != nil {
+		n.codes.add(sums, r, direction*rows+first*n.hidden)
+	} else {
+		for i := range sums {
+			sums[i] += kernels.Dot(state, r[i*n.hidden:][:n.hidden])
+		}
 	}
 	if n.b != nil {
 		kernels.Add(sums, sums, n.b[(direction*2+1)*rows+first*n.hidden:][:len(sums)])
@@ -262,7 +290,11 @@ func runLSTM(c *op.Call) ([]*execute.Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := n.hidden
+	return n.lstm()
+}
+
+func (n *recurrent) lstm() ([]*execute.Tensor, error) {
+	h, c := n.hidden, n.c
 	var peep []float32
 	if t := c.Input(7); t != nil {
 		if t.Len() != n.directions*3*h {

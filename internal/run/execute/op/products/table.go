@@ -18,6 +18,8 @@ var Operators = op.Table{
 	"GRU":  {Inputs: 3, Attributes: recurrentAttributes + " linear_before_reset", Run: runGRU},
 	"LSTM": {Inputs: 3, Attributes: recurrentAttributes + " input_forget", Run: runLSTM},
 
+	"com.microsoft:DynamicQuantizeLSTM": {Inputs: 3, Attributes: "activation_alpha activation_beta activations clip direction hidden_size input_forget", Run: runDynamicQuantizeLSTM},
+
 	"Attention":       {Inputs: 3, Attributes: "is_causal kv_num_heads q_num_heads qk_matmul_output_mode scale softcap softmax_precision left_window_size right_window_size", Run: runAttention},
 	"RotaryEmbedding": {Inputs: 3, Attributes: "interleaved num_heads rotary_embedding_dim", Run: runRotaryEmbedding},
 

@@ -60,7 +60,7 @@ func newWindow(c *op.Call, spatial, kernel []int64) (*window, error) {
 func (w *window) extent(i int) int64 { return (w.kernel[i]-1)*w.dilations[i] + 1 }
 
 // geometry returns how the window moves over an image, and the spatial sizes of the output. With ceil, a last
-// window may reach beyond the padding.
+// window may reach beyond the padding, also the only one: exporters write global pools as such windows.
 func (w *window) geometry(spatial []int64, ceil bool) (g convolve.Geometry, out []int64, err error) {
 	for i := range 3 {
 		g.In[i], g.Kernel[i], g.Out[i], g.Stride[i], g.Dilation[i] = 1, 1, 1, 1, 1
@@ -68,11 +68,11 @@ func (w *window) geometry(spatial []int64, ceil bool) (g convolve.Geometry, out 
 	lead := 3 - len(spatial)
 	for i, d := range spatial {
 		room := d + w.before[i] + w.after[i] - w.extent(i)
-		if room < 0 || d == 0 {
+		if d == 0 || room < 0 && (!ceil || -room >= w.strides[i]) {
 			return g, nil, fmt.Errorf("a kernel with dims %v does not fit an image with dims %v", w.kernel, spatial)
 		}
-		n := room/w.strides[i] + 1
-		if ceil && room%w.strides[i] != 0 && n*w.strides[i] < d+w.before[i] {
+		n := room/w.strides[i] + 1 // 1 if there is less than no room
+		if ceil && room > 0 && room%w.strides[i] != 0 && n*w.strides[i] < d+w.before[i] {
 			n++
 		}
 		out = append(out, n)
