@@ -37,11 +37,10 @@ func CheckPlace(path string) error {
 			return err
 		}
 	}
-	f, err := os.CreateTemp(filepath.Dir(place), ".onnxquant-*")
-	if err != nil {
+	if err := checkWritable(filepath.Dir(place)); err != nil {
 		return fmt.Errorf("%s: cannot write to its folder: %w", path, msg.Cause(err))
 	}
-	return errors.Join(f.Close(), os.Remove(f.Name()))
+	return nil
 }
 
 // checkStream returns an error if a file that is not regular cannot be written to. A terminal, /dev/null and

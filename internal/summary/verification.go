@@ -130,7 +130,10 @@ func executionFacts(x verify.Execution) []cli.Fact {
 	if !x.Compared {
 		return append([]cli.Fact{{Label: "execution", Text: "the outputs were not compared"}}, cli.Labelled("", printables(x.Reasons))...)
 	}
-	facts := []cli.Fact{{Label: "execution", Text: x.Engine}, {Label: "", Text: "with the weights of OUT as floats"}}
+	facts := []cli.Fact{{Label: "execution", Text: x.Engine}, {Label: "", Text: "OUT as it is"}}
+	if x.Decoded {
+		facts[1].Text = "with the weights of OUT as floats"
+	}
 	if x.Library != "" {
 		facts[0].Text += ", " + cli.Printable(x.Library)
 	}

@@ -80,6 +80,7 @@ type Execution struct {
 	Samples      int           `json:"samples"`                  // runs of each model
 	Inputs       []Input       `json:"inputs"`                   // of the first one
 	Sizes        string        `json:"sizes,omitempty"`          // of symbolic dimensions, if the inputs are made up
+	Decoded      bool          `json:"decoded,omitempty"`        // codes of OUT became floats for the run
 	Outputs      []Output      `json:"outputs"`                  // of OUT with its weights as floats
 	Folded       float64       `json:"folded_sqnr_db,omitempty"` // the least of the outputs of IN, folded and balanced as OUT is, against IN's
 	Ranges       []Reach       `json:"ranges,omitempty"`         // of codes of activations against values, the worst first

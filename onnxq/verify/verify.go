@@ -218,7 +218,7 @@ func (v *verifier) match(folder string) (in, out string, err error) {
 	v.optimized = b.optimized && !a.optimized
 	v.floats, v.corrected = b.floats, b.codes.biases
 	v.elsewhere, v.record, v.ops = b.elsewhere, b.record, codedOps(b.folded)
-	v.report.Swapped = a.folded != nil && b.folded == nil
+	v.report.Swapped, v.report.Execution.Decoded = a.folded != nil && b.folded == nil, b.folded != nil
 	m, err := v.matched(a, b)
 	if err != nil {
 		return "", "", err
