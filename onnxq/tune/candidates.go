@@ -190,24 +190,33 @@ func (p *planner) uniform(c spec.Candidate) {
 		base = append(base, "--zero-point")
 	}
 	for _, half := range p.halves() {
+		o := p.options()
+		o.Bits, o.Block, o.ZeroPoint = int(bits), c.Block, c.ZeroPoint
+		o.FloatType = floatType(half)
+		plan, err := p.model.Plan(o) // algorithms do not change it
 		for _, a := range p.algorithms(int(bits)) {
-			o := p.options()
-			o.Bits, o.Block, o.ZeroPoint = int(bits), c.Block, c.ZeroPoint
 			x := &candidate{kind: Weights, flags: slices.Concat(p.common(p.ops()), base, half, a.flags), spread: a.spread, cost: a.cost,
-				class: "weights " + string(a.name), speed: "weights " + strconv.Itoa(int(bits))}
-			p.halve(x, &o, half)
-			p.add(x, o)
+				class: "weights " + string(a.name), speed: speedOf("weights "+strconv.Itoa(int(bits)), half)}
+			p.fit(x, o, plan, err)
 			x.noise *= a.loss
 		}
 	}
 }
 
-// halve makes a candidate float16.
-func (p *planner) halve(x *candidate, o *onnxq.Options, half []string) {
-	if half != nil {
-		o.FloatType = spec.Float16
-		x.speed += " float16"
+// floatType is the type of what stays in float, as an option.
+func floatType(half []string) spec.FloatType {
+	if half == nil {
+		return spec.FloatAsIs
 	}
+	return spec.Float16
+}
+
+// speedOf is a class of candidates that are alike in the time of a run, with its type of what stays in float.
+func speedOf(class string, half []string) string {
+	if half == nil {
+		return class
+	}
+	return class + " float16"
 }
 
 // dynamic adds activations of 8 bits that are quantized at run time.
@@ -259,9 +268,14 @@ func (p *planner) static() {
 	}
 }
 
-// add plans a candidate. Those that do not fit the model are left out.
+// add plans a candidate.
 func (p *planner) add(x *candidate, o onnxq.Options) {
 	plan, err := p.model.Plan(o)
+	p.fit(x, o, plan, err)
+}
+
+// fit adds a candidate that was planned. Those that do not fit the model are left out.
+func (p *planner) fit(x *candidate, o onnxq.Options, plan *onnxq.Plan, err error) {
 	if err != nil {
 		p.refuse(err)
 		return
@@ -413,16 +427,16 @@ func (p *planner) mixes(m *analyze.Mixes) error {
 // mixed adds a mix.
 func (p *planner) mixed(mix *analyze.Mix, level int) {
 	for _, half := range p.halves() {
+		o := p.options()
+		o.Precision, o.AllowFallback = mix.Precision, true
+		o.FloatType = floatType(half)
+		plan, err := p.model.Plan(o)
 		for _, a := range p.algorithms(4) {
 			if a.name == spec.MSE && len(p.calib) > 0 {
 				continue
 			}
-			o := p.options()
-			o.Precision, o.AllowFallback = mix.Precision, true
-			x := &candidate{kind: Mixes, mix: mix.Precision, level: level, noise: mix.Noise * a.loss, spread: a.spread, cost: a.cost, class: "mix " + string(a.name), speed: "mix",
-				flags: slices.Concat(p.common(p.ops()), []string{"--allow-fallback", "--precision-info", mixWord(mix.Precision)}, half, a.flags)}
-			p.halve(x, &o, half)
-			p.add(x, o)
+			p.fit(&candidate{kind: Mixes, mix: mix.Precision, level: level, noise: mix.Noise * a.loss, spread: a.spread, cost: a.cost, class: "mix " + string(a.name),
+				speed: speedOf("mix", half), flags: slices.Concat(p.common(p.ops()), []string{"--allow-fallback", "--precision-info", mixWord(mix.Precision)}, half, a.flags)}, o, plan, err)
 		}
 	}
 }

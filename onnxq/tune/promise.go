@@ -165,7 +165,13 @@ var ratios = map[string]float64{"float16": 1.4, "weights": 0.95, "mix": 0.95, "d
 
 // speed is the time of a run of a candidate over that of the float model, and the uncertainty of its logarithm.
 func (s *search) speed(c *candidate) (ratio, spread float64) {
-	if seen := s.speeds[c.speed]; len(seen) > 0 {
+	var seen []float64
+	for _, t := range s.trials {
+		if t.Time != nil && t.candidate.speed == c.speed {
+			seen = append(seen, math.Log(max(t.Time.Ratio, 1e-3)))
+		}
+	}
+	if len(seen) > 0 {
 		return math.Exp(mean(seen)), 0.12
 	}
 	word, rest, _ := strings.Cut(c.speed, " ")

@@ -88,6 +88,13 @@ func (s *search) ranked() (list []*Trial) {
 	return list
 }
 
+// confirmed lists those of ranked whose time was measured again.
+func (s *search) confirmed() []*Trial {
+	list := slices.DeleteFunc(s.ranked(), func(t *Trial) bool { return !t.Time.Confirmed })
+	preferSmall(list)
+	return list
+}
+
 // preferSmall moves the smallest of the trials to the front to which none is clearly faster.
 func preferSmall(list []*Trial) {
 	at := -1

@@ -87,7 +87,6 @@ type Trial struct {
 	elapsed   float64 // seconds of the search when it ended
 	candidate *candidate
 	slow      bool // only its time keeps it from the goal: see Fastest
-	confirmed bool // its time was measured again
 }
 
 // Time is that of a run in ONNX Runtime.
@@ -95,6 +94,8 @@ type Time struct {
 	P50   float64 `json:"p50_ms"`
 	Ratio float64 `json:"ratio"`       // to the float model, of CPU time with one thread, else of p50
 	Error float64 `json:"ratio_error"` // standard error of the ratio
+
+	Confirmed bool `json:"confirmed,omitempty"` // it was measured again, for longer
 }
 
 // lossOf is one number for what is lost: the drop of the score, or the damage to the outputs.

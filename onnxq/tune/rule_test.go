@@ -31,7 +31,7 @@ func guesses() map[string][2]float64 {
 func replay(t *testing.T, float int64, weighed float64, list []recorded) (*search, []string) {
 	limit := 0.01
 	s := &search{opts: &Options{}, goal: &Goal{Objective: Smallest, MaxKL: &limit}, size: float, result: &Result{}, journal: &journal{trials: map[string]Trial{}, path: t.TempDir() + "/j"},
-		trust: map[string]trust{}, took: map[string][]float64{}, speeds: map[string][]float64{}, belief: newBelief(limit, 0.25), outputs: &outputs{doubt: 0.15}}
+		trust: map[string]trust{}, took: map[string][]float64{}, belief: newBelief(limit, 0.25), outputs: &outputs{doubt: 0.15}}
 	records, elapsed, guess := map[*candidate]recorded{}, weighed, guesses()
 	for _, r := range list {
 		c := &candidate{kind: r.kind, class: r.class, flags: []string{r.class}, bytes: r.bytes, noise: r.noise, cost: guess[r.class][0], spread: guess[r.class][1], limited: r.class == "static"}

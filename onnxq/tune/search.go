@@ -49,7 +49,6 @@ type search struct {
 	errors  surrogate
 	took    map[string][]float64 // class → seconds
 	units   []float64            // seconds over cost
-	speeds  map[string][]float64 // logarithms of ratios of time
 }
 
 // Search finds the settings for the model in, and writes what it chooses to out.
@@ -62,7 +61,7 @@ func Search(ctx context.Context, in, out string, opts Options) (*Result, error) 
 	}
 	opts.Goal.Objective = cmp.Or(opts.Goal.Objective, Smallest)
 	s := &search{in: in, out: out, opts: &opts, goal: &opts.Goal, start: time.Now(),
-		trust: map[string]trust{}, took: map[string][]float64{}, speeds: map[string][]float64{}}
+		trust: map[string]trust{}, took: map[string][]float64{}}
 	s.result = &Result{Goal: opts.Goal, Input: cmp.Or(opts.Input, in), Trials: []Trial{}, out: out}
 	s.timer = s.measure
 	s.lower = opts.Score != nil && opts.Score.LowerIsBetter
@@ -113,6 +112,9 @@ func (s *search) finished() *Result {
 		}
 		if w := r.Winner; t.Holds && w != nil && s.goal.better(t, w) {
 			t.Holds, t.Why = false, "the last judgement on the final samples went to one that promises more on them"
+			if s.goal.Objective == Fastest && !t.Time.Confirmed {
+				t.Why = "its time was not measured again before the search ended"
+			}
 		}
 		r.Trials = append(r.Trials, *t)
 	}
@@ -304,11 +306,16 @@ func (s *search) run(ctx context.Context) (*Trial, error) {
 			}
 			return s.missed()
 		}
-		if s.goal.Objective == Fastest && !best.confirmed {
-			if err := s.confirm(ctx, best); err != nil {
-				return nil, err
+		if s.goal.Objective == Fastest && !best.Time.Confirmed {
+			confirmed := s.confirmed()
+			if len(confirmed) == 0 || ctx.Err() == nil && !s.over() {
+				// As the last judgement, this comes also when the time is over: all that may be chosen is measured alike.
+				if err := s.confirm(context.WithoutCancel(ctx), best); err != nil {
+					return nil, err
+				}
+				continue // another one may be faster by the new figures
 			}
-			continue // another one may be faster by the new figures
+			best = confirmed[0]
 		}
 		ok, err := s.final(context.WithoutCancel(ctx), best)
 		if err != nil {

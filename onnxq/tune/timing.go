@@ -44,26 +44,22 @@ func (t *Trial) slower() {
 // String is the ratio and its uncertainty.
 func (t *Time) String() string { return fmt.Sprintf("%.2f ± %.2f", t.Ratio, t.Error) }
 
-// confirm measures the time of a trial again, for longer: the least of many measured times is too short by chance. If there is no
-// time left, what was measured before decides.
+// confirm measures the time of a trial again, for longer: the least of many measured times is too short by chance.
 func (s *search) confirm(ctx context.Context, t *Trial) error {
-	t.confirmed = true
-	if ctx.Err() == nil && !s.over() {
-		path, err := s.made(ctx, t)
-		if err != nil {
-			return err
-		}
-		s.progress("timing "+t.Label+" again", 0, 0)
-		within, cancel := s.within(ctx)
-		took, err := s.timer(within, path, confirming)
-		cancel()
-		if err == nil {
-			t.Time = took
-			s.speeds[t.candidate.speed] = append(s.speeds[t.candidate.speed], math.Log(max(took.Ratio, 1e-3)))
-			if err := s.journal.add(*t); err != nil {
-				return err
-			}
-		}
+	path, err := s.made(ctx, t)
+	if err != nil {
+		return err
+	}
+	s.progress("timing "+t.Label+" again", 0, 0)
+	took, err := s.timer(ctx, path, confirming)
+	if err != nil {
+		t.Holds, t.Why = false, "its time could not be measured again: "+err.Error()
+		return nil
+	}
+	t.Time = took
+	t.Time.Confirmed = true
+	if err := s.journal.add(*t); err != nil {
+		return err
 	}
 	if t.Why = s.goal.beyond(t); t.Why != "" {
 		t.Holds = false

@@ -26,12 +26,12 @@ type measured struct {
 	first, again Time
 }
 
-// fastest runs a search for the fastest of candidates.
-func fastest(t *testing.T, list []measured) (*search, *Trial, error) {
+// fastest runs a search for the fastest of candidates, of which each was measured once.
+func fastest(t *testing.T, ctx context.Context, list []measured) (*search, *Trial, error) {
 	drop, folder := Drop{Amount: 0.01}, t.TempDir()
 	s := &search{out: "out.onnx", opts: &Options{Judge: nothingLost{}}, goal: &Goal{Objective: Fastest, MaxDrop: &drop}, size: 10000, judge: nothingLost{}, folder: folder,
 		result: &Result{}, journal: &journal{trials: map[string]Trial{}, path: filepath.Join(folder, "j")}, trust: map[string]trust{}, took: map[string][]float64{},
-		speeds: map[string][]float64{}, belief: newBelief(0.01, 0.25)}
+		belief: newBelief(0.01, 0.25)}
 	s.result.Float, _ = s.judge.Judge(t.Context(), "", false)
 	of := map[string]measured{}
 	for _, m := range list {
@@ -49,7 +49,7 @@ func fastest(t *testing.T, list []measured) (*search, *Trial, error) {
 		took := of[path].again
 		return &took, nil
 	}
-	winner, err := s.run(t.Context())
+	winner, err := s.run(ctx)
 	return s, winner, err
 }
 
@@ -72,7 +72,7 @@ func TestFastest(t *testing.T) {
 		"all are slower":       {[]measured{{"a", 9000, at(1.4, 0.01), at(1.4, 0.005)}}, "", "the nearest has 1.40 ± 0.01 times the time of IN, which is not clearly faster"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, winner, err := fastest(t, test.list)
+			s, winner, err := fastest(t, t.Context(), test.list)
 			switch {
 			case test.want == "":
 				if winner != nil || !errors.Is(err, ErrGoal) || !strings.Contains(s.result.Reason, test.why) || s.result.Verdict != Missed {
@@ -80,8 +80,35 @@ func TestFastest(t *testing.T) {
 				}
 			case err != nil || winner == nil || winner.Label != test.want:
 				t.Errorf("%v, %+v, want %s", err, winner, test.want)
-			case !slices.ContainsFunc(test.list, func(m measured) bool { return m.label == test.want && m.again == *winner.Time }):
+			case !slices.ContainsFunc(test.list, func(m measured) bool { return m.label == test.want && m.again.Ratio == winner.Time.Ratio }):
 				t.Errorf("the winner has the time %v", winner.Time)
+			}
+		})
+	}
+}
+
+// A search that is interrupted chooses by times that were measured again, too, and one that goes on from it measures none of them once more.
+func TestFastestInterrupted(t *testing.T) {
+	at := func(ratio, off float64, confirmed bool) Time {
+		return Time{Ratio: ratio, Error: off, Confirmed: confirmed}
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	for name, test := range map[string]struct {
+		list []measured
+		want string
+	}{
+		"nothing was measured again":      {[]measured{{"a", 9000, at(0.7, 0.02, false), at(1.01, 0.005, false)}, {"b", 8000, at(0.8, 0.02, false), at(0.82, 0.005, false)}}, "b"},
+		"one was: the other has no claim": {[]measured{{"a", 9000, at(0.5, 0.02, false), at(0.5, 0.005, false)}, {"b", 8000, at(0.8, 0.005, true), at(2, 0, false)}}, "b"},
+		"both were":                       {[]measured{{"a", 9000, at(0.7, 0.005, true), at(2, 0, false)}, {"b", 8000, at(0.8, 0.005, true), at(2, 0, false)}}, "a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, winner, err := fastest(t, ctx, test.list)
+			if err != nil || winner == nil || winner.Label != test.want || !winner.Time.Confirmed {
+				t.Fatalf("%v, %+v, want %s", err, winner, test.want)
+			}
+			if kept, ok := s.journal.kept([]string{test.want}); !ok || *kept.Time != *winner.Time {
+				t.Errorf("kept: %+v", kept.Time)
 			}
 		})
 	}

@@ -103,9 +103,6 @@ func (s *search) settle(ctx context.Context, t *Trial) error {
 			}
 			t.Why = s.goal.beyond(t)
 		}
-		if t.Time != nil {
-			s.speeds[c.speed] = append(s.speeds[c.speed], math.Log(max(t.Time.Ratio, 1e-3)))
-		}
 		t.Holds = t.Why == "" && t.Failed == ""
 		if s.goal.Objective == Smallest && t.Bytes >= s.size && t.Holds {
 			t.Holds, t.Why = false, "not smaller than IN"
