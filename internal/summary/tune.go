@@ -81,7 +81,7 @@ func timeText(t *tune.Time) string {
 	return fmt.Sprintf("%.2f", t.Ratio)
 }
 
-// lossText is the score, or what is lost of the outputs. Without distributions, the largest element says something only if the goal limits it.
+// lossText is the score, or what is lost of the outputs, in what the goal limits. Without distributions, the largest element says something only if the goal limits it.
 func lossText(q tune.Quality, goal *tune.Goal) string {
 	switch {
 	case q.Score != nil:
@@ -90,12 +90,14 @@ func lossText(q tune.Quality, goal *tune.Goal) string {
 		return "-"
 	}
 	var texts []string
-	if kl := q.Loss.KL; kl != nil {
-		texts = append(texts, fmt.Sprintf("KL %.2g", *kl))
-	} else if q.Loss.SQNR != nil {
-		texts = append(texts, cli.Decibels(*q.Loss.SQNR))
+	kl, sqnr := q.Loss.KL, q.Loss.SQNR
+	if sqnr != nil && (kl == nil || goal.MinSQNR != nil) {
+		texts = append(texts, cli.Decibels(*sqnr))
 	}
-	if q.Loss.Drop != nil && (q.Loss.KL != nil || goal.MaxDrop != nil) {
+	if kl != nil && (goal.MinSQNR == nil || goal.MaxKL != nil) {
+		texts = append(texts, fmt.Sprintf("KL %.2g", *kl))
+	}
+	if q.Loss.Drop != nil && (kl != nil && goal.MinSQNR == nil || goal.MaxDrop != nil) {
 		texts = append(texts, fmt.Sprintf("%.3g%% changed", 100**q.Loss.Drop))
 	}
 	return cmp.Or(strings.Join(texts, ", "), "-")

@@ -135,9 +135,9 @@ func (p *planner) options() onnxq.Options {
 // algorithms find codes, from cheap to dear. Data make up for most of an error that is the same in all samples, as
 // convolutions have it, and for less of others.
 func (p *planner) algorithms(bits int) []algorithm {
-	list := []algorithm{{spec.RTN, nil, 1, 0.6, 1}, {spec.MSE, []string{"--algorithm", "mse"}, 0.85, 0.7, 1.5}}
+	list := []algorithm{{spec.RTN, nil, 1, 0.6, 1}, {spec.MSE, []string{"--algorithm", "mse"}, 0.85, 0.7, 1.1}}
 	if len(p.calib) > 0 {
-		list = append(list, algorithm{spec.GPTQ, append([]string{"--algorithm", "gptq"}, p.calib...), 0.35, 1.1, 4})
+		list = append(list, algorithm{spec.GPTQ, append([]string{"--algorithm", "gptq"}, p.calib...), 0.35, 1.1, 6})
 	}
 	if len(p.calib) > 0 && bits < 8 {
 		list = append(list, algorithm{spec.Best, append([]string{"--algorithm", "best"}, p.calib...), 0.3, 1.1, 25})

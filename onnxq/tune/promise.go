@@ -33,16 +33,29 @@ func (s *search) worthwhile(c *candidate) bool {
 	return s.promise(c).value >= enough
 }
 
-// passed is the time of the search in seconds or, if that is more, a time that does not matter beside trying by hand.
+// passed is the time of the search or, if that is more, a time that does not matter beside trying by hand.
 func (s *search) passed() float64 {
-	const nothing, conversions = 2, 12
-	return max(s.spent, nothing, conversions*s.unit())
+	const nothing, conversions, weighed = 2, 12, 8
+	if s.watches() {
+		return max(s.spent, nothing, conversions*s.unit())
+	}
+	sum := float64(weighed)
+	for _, t := range s.trials {
+		sum += t.candidate.cost
+	}
+	return sum
+}
+
+// watches reports whether trials cost what they took. A program of the user may take any time, and a goal of time needs measured ones.
+// Else the costs are those of the plan, so that a search repeats its result.
+func (s *search) watches() bool {
+	return s.opts.Score != nil || s.opts.Judge != nil || s.goal.needsTime()
 }
 
 // probe puts a candidate first if nothing is worthwhile by estimates that no trial has tested: of a family without a trial,
 // the one that promises most. The gain must be large, and the time at most half of what was spent.
 func (s *search) probe() bool {
-	const gain, plausible, share = 0.1, 0.0005, 0.5 // estimates of a family may all be off by a factor of 30
+	const gain, plausible, share = 0.1, 0.0005, 0.6 // estimates of a family may all be off by a factor of 30
 	tested := map[string]bool{}
 	for _, t := range s.trials {
 		tested[t.candidate.family()] = true
@@ -75,8 +88,11 @@ func (s *search) rank() {
 // rate is what is expected for a cost.
 func rate(p promise, cost float64) float64 { return p.value / math.Sqrt(cost) }
 
-// cost is the time that a candidate may take, in seconds, or in units before the first trial.
+// cost is the time that a candidate may take: in conversions by rounding to nearest, or in seconds after the first trial that was watched.
 func (s *search) cost(c *candidate) float64 {
+	if !s.watches() {
+		return c.cost
+	}
 	if took := s.took[c.class]; len(took) > 0 {
 		return max(mean(took), 0.05)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"math/bits"
 
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/analyze"
@@ -96,5 +97,8 @@ func (s *search) affordable() (int, error) {
 	if n < least {
 		n = min(int(patience*seconds/each), least)
 	}
-	return min(n, s.outputs.samples.Calibration), nil
+	if n = min(n, s.outputs.samples.Calibration); n < 1 {
+		return 0, nil
+	}
+	return 1 << (bits.Len(uint(n)) - 1), nil // a power of two: the time of a run is never quite the same
 }

@@ -3,6 +3,10 @@
     make tune-grid
     PYTHONPATH=test/oracle .venv/bin/python test/accuracy/tune.py [WORK ...]
     PYTHONPATH=test/oracle .venv/bin/python test/accuracy/tune.py MODEL DATA LIMIT VALUE
+    PYTHONPATH=test/oracle .venv/bin/python test/accuracy/tune.py --fastest NAME MODEL DATA LIMIT VALUE
+
+The last form takes the models of a grid that was run before, in build/accuracy/tune/NAME, and compares the fastest of them that keeps the
+limit with what tune --fastest finds: both are measured by onnxquant bench in turn, with one thread, as CPU time over that of the float model.
 
 WORKs are names of activation_tasks.works(). Both see the same samples: the first half calibrates, every other one of the rest
 chooses, the others judge at the end. The grid takes its smallest model that keeps the limit on the samples that choose.
@@ -124,6 +128,37 @@ def compare(name, model, data, limit, value):
     return result
 
 
+def bench(model, paths, data, seconds):
+    """CPU time of a run of each, over that of the float model, measured in turn."""
+    done = subprocess.run([str(c) for c in (BINARY, "bench", "--json", "--threads", 1, "--inputs", data, "--seconds", seconds, model, *paths)], capture_output=True, text=True, check=True)
+    return [m["cpu_ratio"] for m in json.loads(done.stdout)["models"][1:]]
+
+
+def fastest(name, model, data, limit, value, few=4):
+    """The fastest of a grid that was kept, beside what tune --fastest finds. The few fastest of a first measurement are measured again."""
+    folder = KEPT / name
+    feeds = [dict(np.load(p)) for p in sorted(pathlib.Path(data).glob("*.npz"))]
+    choice = feeds[len(feeds) // 2 :][::2]
+    bound, want, keeps = -value if limit == "min-sqnr" else value, outputs(model, choice), []
+    for path in sorted(folder.glob("[0-9]*.onnx"), key=lambda p: int(p.stem)):
+        if loss(want, outputs(path, choice), limit) <= bound:
+            keeps.append(path)
+    ratios = bench(model, keeps, data, 6 * len(keeps))
+    best = [path for _, path in sorted(zip(ratios, keeps))][:few]
+    out = folder / "fast.onnx"
+    out.unlink(missing_ok=True)
+    done, seconds = cpu([BINARY, "tune", "--json", "--fastest", "--data", data, f"--{limit}", value, "--target", "ort", model, out])
+    found = json.loads(done.stdout)
+    settings = grid(f"--calib {data} --samples {len(feeds) // 2}")
+    result = {"name": name, "limit": f"{limit} {value}", "keep": len(keeps), "tune": found["verdict"], "reason": found["reason"], "tune_seconds": seconds,
+              "trials": [{k: t.get(k) for k in ("label", "bytes", "time", "why")} for t in found["trials"]]}
+    paths = best + [out] * out.exists()
+    for path, ratio in zip(paths, bench(model, paths, data, 60)):
+        label = " ".join(found["command"]) if path == out else settings[int(path.stem)]
+        result[path.stem] = {"setting": label, "cpu_ratio": ratio, "bytes": size(path)}
+    print(json.dumps(result, indent=1), flush=True)
+
+
 def works(names):
     import activation_tasks
     activation_tasks.fetch()
@@ -140,6 +175,9 @@ def works(names):
 
 
 def main(args):
+    if args[:1] == ["--fastest"]:
+        fastest(*args[1:5], float(args[5]))
+        return
     if len(args) == 4 and pathlib.Path(args[0]).exists():
         compare(pathlib.Path(args[0]).parent.name, args[0], args[1], args[2], float(args[3]))
         return
