@@ -143,6 +143,9 @@ func (result *Result) rowOf(t Trial) row {
 		r.Loss = fmt.Sprintf("score %.6g", *q.Score)
 	} else if q.Loss != nil {
 		r.Loss = fmt.Sprintf("damage %.3g", q.Loss.Damage)
+		if q.Loss.SQNR != nil && result.Goal.MinSQNR != nil {
+			r.Loss += fmt.Sprintf(", %.1f dB", *q.Loss.SQNR)
+		}
 		if q.Loss.Drop != nil {
 			r.Loss += fmt.Sprintf(", %.3g %% changed", 100**q.Loss.Drop)
 		}

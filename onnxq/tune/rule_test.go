@@ -85,6 +85,12 @@ func TestWrongEstimatesDoNotEnd(t *testing.T) {
 			if len(order) > test.most || slices.Contains(order, test.never) {
 				t.Errorf("tried %q; want at most %d, and no %q", order, test.most, test.never)
 			}
+			for i := range test.list { // on a busy machine
+				test.list[i].seconds *= float64(1 + 7*i%5)
+			}
+			if _, again := replay(t, float, 400, test.list); !slices.Equal(again, order) {
+				t.Errorf("tried %q where conversions take other times, not %q", again, order)
+			}
 		})
 	}
 }

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import time
@@ -139,3 +140,26 @@ def test_statement(tmp_path):
     assert {x["name"]: (x["digest"], x["annotations"]["role"]) for x in materials} == {
         "model.onnx": (of("model.onnx"), "model"), "weights.bin": (of("weights.bin"), "external data"), "data.npz": (of("data.npz"), "data")}
     assert "--calib" in s["predicate"]["buildDefinition"]["externalParameters"]["options"]
+
+
+@pytest.mark.skipif(not shutil.which("openssl"), reason="openssl is not installed")
+def test_signed_statement(tmp_path):
+    """A signature, as docs/batch.md makes it, is good for the statement, and for no other."""
+    write_models(tmp_path, 1, 64)
+    out, statement = tmp_path / "out.onnx", tmp_path / "out.onnx.intoto.json"
+    r = onnxquant("--quiet", "--bits", "8", "--attest", statement, tmp_path / "in" / "0000.onnx", out)
+    assert r.status == 0, r.stderr
+
+    def openssl(*args):
+        return subprocess.run(["openssl", *args], cwd=tmp_path, capture_output=True, text=True)
+
+    for args in (("ecparam", "-genkey", "-name", "prime256v1", "-noout", "-out", "key.pem"), ("ec", "-in", "key.pem", "-pubout", "-out", "public.pem"),
+                 ("dgst", "-sha256", "-sign", "key.pem", "-out", "out.onnx.intoto.sig", statement.name)):
+        r = openssl(*args)
+        assert r.returncode == 0, r.stderr
+    verify = "dgst", "-sha256", "-verify", "public.pem", "-signature", "out.onnx.intoto.sig", statement.name
+    assert openssl(*verify).returncode == 0
+    subject = json.loads(statement.read_text())["subject"]
+    assert [(x["name"], x["digest"]["sha256"]) for x in subject] == [(out.name, hashlib.sha256(out.read_bytes()).hexdigest())]
+    statement.write_text(statement.read_text().replace(subject[0]["digest"]["sha256"], "0" * 64))
+    assert openssl(*verify).returncode != 0
