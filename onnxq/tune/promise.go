@@ -35,7 +35,7 @@ func (s *search) worthwhile(c *candidate) bool {
 
 // passed is the time of the search or, if that is more, a time that does not matter beside trying by hand.
 func (s *search) passed() float64 {
-	const nothing, conversions, weighed = 2, 12, 8
+	const nothing, conversions, weighed = 2, 12, 6
 	if s.watches() {
 		return max(s.spent, nothing, conversions*s.unit())
 	}
@@ -53,9 +53,9 @@ func (s *search) watches() bool {
 }
 
 // probe puts a candidate first if nothing is worthwhile by estimates that no trial has tested: of a family without a trial,
-// the one that promises most. The gain must be large, and the time at most half of what was spent.
+// the one that promises most. The gain must be large, and the time less than what was spent.
 func (s *search) probe() bool {
-	const gain, plausible, share = 0.1, 0.0005, 0.6 // estimates of a family may all be off by a factor of 30
+	const gain, plausible, share = 0.1, 0.0005, 0.75 // estimates of a family may all be off by a factor of 30
 	tested := map[string]bool{}
 	for _, t := range s.trials {
 		tested[t.candidate.family()] = true
