@@ -55,6 +55,8 @@ type Measurable interface {
 type Measured struct {
 	Open, Run time.Duration // Run: if all processors are free
 	Making    float64       // runs on all samples before the calibration, to make the samples
+	Handed    float64       // numbers that these runs return
+	Drawn     float64       // numbers that ids of samples are drawn by
 	Memory    int64         // peak in bytes; 0: unknown
 	Apart     bool          // the memory is that of a process of its own
 	Shapes    [][]int64     // of the values that were asked for; nil: was not made
@@ -74,7 +76,7 @@ func (p *Plan) MeasureCalibration(ctx context.Context) {
 	}
 	cost, err := p.plan.MeasuredCost(func(path string, values []string) (layerfit.Measured, error) {
 		m, err := measurable.Measure(ctx, path, values)
-		found := layerfit.Measured{Open: m.Open, Run: m.Run, Making: m.Making, Memory: m.Memory, Apart: m.Apart, Shapes: map[string][]int64{}}
+		found := layerfit.Measured{Open: m.Open, Run: m.Run, Making: m.Making, Handed: m.Handed, Drawn: m.Drawn, Memory: m.Memory, Apart: m.Apart, Shapes: map[string][]int64{}}
 		for i, dims := range m.Shapes {
 			found.Shapes[values[i]] = dims
 		}

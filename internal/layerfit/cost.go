@@ -47,6 +47,8 @@ type Inputs struct {
 type Measured struct {
 	Open, Run time.Duration      // if all processors are free
 	Making    float64            // runs on all samples, before the calibration: to make the samples
+	Handed    float64            // numbers that these runs return
+	Drawn     float64            // numbers that ids of samples are drawn by
 	Memory    int64              // peak in bytes
 	Apart     bool               // each model that runs has a process of its own, with this memory
 	Shapes    map[string][]int64 // of values
@@ -96,7 +98,10 @@ const (
 	gridWeight  = 6000 // first scales of best
 	perInput    = 100  // to look at an input of a layer
 	perPatch    = 500  // to copy an element of a patch of a convolution
+	perTarget   = 130  // for an element of a target, beside its products
 	perByte     = 30   // to write a byte of a model, and to read it
+	perHanded   = 300  // for a number that a run returns, all processes together
+	perShare    = 600  // for the exponential of a logit
 )
 
 // session is how long it takes to start a process that runs a small part of a model.
@@ -132,6 +137,8 @@ func Estimate(layers []Layer, of Inputs, o Options) Cost {
 	if m := of.Measured; m != nil {
 		cost.spend(time.Duration(float64(m.Run)*checkedModels*float64(c.checkedSamples())), runtime.GOMAXPROCS(0))
 		cost.spend(time.Duration(float64(m.Run)*m.Making*float64(c.activations.Len())), runtime.GOMAXPROCS(0))
+		outputs := float64(m.bytes(c.Outputs)/4) * checkedModels * float64(c.checkedSamples())
+		cost.spend(oneWorker((m.Handed+outputs)*perHanded+m.Drawn*perShare), 1)
 		cost.spend(checkedModels*m.Open, 1)
 		cost.Free = freeNow()
 		cost.Memory = max(cost.Memory, c.processes(m, 1, 1)+m.bytes(c.Outputs))
@@ -148,6 +155,11 @@ func EstimateChannels(layers []Layer, of Inputs, o Options) Cost {
 // duration is how long all workers take for a number of products.
 func (c *calibration) duration(products float64) time.Duration {
 	return time.Duration(products / perSecond() / float64(c.workers) * float64(time.Second))
+}
+
+// oneWorker is how long one worker takes.
+func oneWorker(products float64) time.Duration {
+	return time.Duration(products / perSecond() * float64(time.Second))
 }
 
 // processes is the memory of n models that run side by side, of which a part is in memory.
@@ -228,7 +240,8 @@ func (c *calibration) sums(in *inputs, m *Measured) (products float64) {
 		}
 		for _, l := range in.layers {
 			if c.targets(c.layers[l]) && n < len(c.layers[l].Products) {
-				each += float64(c.layers[l].Weight.Elements()) / sumsShare
+				w := c.layers[l].Weight
+				each += float64(w.Elements()) * (1/sumsShare + perTarget/float64(w.K))
 			}
 		}
 		products += float64(rows.Len()) * each

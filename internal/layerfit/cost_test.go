@@ -109,17 +109,18 @@ func TestPartsOfEstimate(t *testing.T) {
 	for _, c := range []struct {
 		algorithm spec.Algorithm
 		rowsOf    float64 // products of a row of "a": half of H, and the targets of two layers
+		targets   float64 // elements of these
 		kept      int64   // values of all samples: between two groups of two models, or of one
 		processes int     // while groups are calibrated
 	}{
-		{spec.GPTQ, k * k / 2, 0, 1},
-		{spec.Best, k*k/2 + 2*k*n, 2 * 4 * samples * rows * k, 2},
+		{spec.GPTQ, k * k / 2, 0, 0, 1},
+		{spec.Best, k*k/2 + 2*k*n, 2 * n, 2 * 4 * samples * rows * k, 2},
 	} {
 		o := Options{Algorithm: c.algorithm, Memory: 1 << 30, Threads: 2, Cut: cut}
 		all := newCalibration(layers, counted{n: samples}, o)
 		groups := all.groups()
 		looking := float64(k * perInput * all.workers)
-		if got, want := all.sums(groups[0][0], m), rows*(c.rowsOf/sumsShare+looking); math.Abs(got-want) > 1e-6*want {
+		if got, want := all.sums(groups[0][0], m), rows*(c.rowsOf/sumsShare+c.targets*perTarget+looking); math.Abs(got-want) > 1e-6*want {
 			t.Errorf("%s: sums take %v products, want %v", c.algorithm, got, want)
 		}
 		if got := all.kept(groups, m); got != c.kept {

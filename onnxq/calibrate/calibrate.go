@@ -88,8 +88,8 @@ type run struct {
 	data   *samples.Samples
 	clip   *Clipper // nil: no histograms
 
-	supposed bool    // the model makes no samples: random ids stand for them
-	making   float64 // runs of the model that it would take to make them
+	supposed bool           // the model makes no samples: random ids stand for them
+	making   observe.Making // what it would take to make them
 }
 
 // warnings passes over the samples once.

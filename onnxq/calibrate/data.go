@@ -22,7 +22,7 @@ type Data struct {
 
 	engine   *observe.Engine
 	samples  *samples.Samples
-	making   float64                  // runs of the model on all samples that it takes to make them
+	making   observe.Making           // what it takes to make them
 	warnings func() ([]string, error) // passes over the samples once
 }
 

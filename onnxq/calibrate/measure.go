@@ -21,7 +21,7 @@ func (d *Data) Measure(ctx context.Context, path string, values []string) (m onn
 		return m, err
 	}
 	defer session.Close()
-	m.Open, m.Making = time.Since(start), d.making
+	m.Open, m.Making, m.Handed, m.Drawn = time.Since(start), d.making.Runs, d.making.Handed, d.making.Drawn
 	run := 0
 	for inputs, err := range d.samples.All() {
 		if err != nil {

@@ -46,31 +46,43 @@ func (e *Engine) Self(ctx context.Context, path string, opts SelfOptions) (*samp
 	return w.model.Samples(all), nil
 }
 
-// Suppose returns samples of random ids, in place of those of Self, at once. It is for estimates: runs is how often the
-// model could run on all of these in the time that Self takes, roughly.
-func (e *Engine) Suppose(ctx context.Context, path string, opts SelfOptions) (s *samples.Samples, runs float64, err error) {
+// Making is what Self takes, roughly.
+type Making struct {
+	Runs   float64 // how often the model could run on all samples in the time that it runs
+	Handed float64 // numbers that its runs return
+	Drawn  float64 // numbers that ids are drawn by
+}
+
+// Suppose returns samples of random ids, in place of those of Self, at once. It is for estimates.
+func (e *Engine) Suppose(ctx context.Context, path string, opts SelfOptions) (s *samples.Samples, m Making, err error) {
 	w, err := e.newWriter(ctx, path, opts)
 	if err != nil {
-		return nil, 0, err
+		return nil, m, err
 	}
 	defer w.session.Close()
 	var all [][]int64
 	for range w.opts.N {
 		all = append(all, w.noise()...)
 	}
-	return w.model.Samples(all), w.runs(), nil
+	return w.model.Samples(all), w.making(), nil
 }
 
-// runs is how many runs on whole sequences make as many.
-func (w *writer) runs() float64 {
+// making estimates what the samples take.
+func (w *writer) making() (m Making) {
 	length := float64(w.opts.Length)
+	ids := 1.0 // that a run reads for each one that it finds
 	switch {
 	case len(w.model.Past) > 0:
-		return 3 // an id at a time: fewer products of larger operands take less time
+		m.Runs = 3 // an id at a time: fewer products of larger operands take less time
 	case w.model.Length > 0:
-		return length
+		m.Runs, ids = length, length
+	default:
+		ids = min(1.5*memory, length/2)
+		m.Runs = ids
 	}
-	return min(1.5*memory, length/2)
+	m.Drawn = float64(w.opts.N) * (length - 1) * float64(w.model.Vocabulary)
+	m.Handed = m.Drawn * ids
+	return m
 }
 
 // newWriter opens a language model, and finds a length that it can read.
@@ -205,6 +217,7 @@ func (w *writer) batch(ctx context.Context, first, n int) ([][]int64, error) {
 		rngs[i] = w.random(first + i)
 		ids[i] = append(make([]int64, 0, w.opts.Length), rngs[i].Int64N(w.model.Vocabulary))
 	}
+	shares := make([]float64, w.model.Vocabulary)
 	next := w.whole
 	if len(w.model.Past) > 0 {
 		next = (&cached{w: w}).next
@@ -218,7 +231,7 @@ func (w *writer) batch(ctx context.Context, first, n int) ([][]int64, error) {
 			return nil, err
 		}
 		for i, x := range logits {
-			id, ok := sample(x, rngs[i].Float64())
+			id, ok := sample(x, rngs[i].Float64(), shares)
 			if !ok {
 				return nil, fmt.Errorf("output %q is NaN or infinite", w.model.Logits)
 			}
@@ -294,19 +307,20 @@ func (c *cached) next(ids [][]int64) ([][]float32, error) {
 	return c.w.rows(all[0], 1, 0), nil
 }
 
-// sample returns the id at u, 0 ≤ u < 1, of the distribution that logits stand for.
-func sample(logits []float32, u float64) (int64, bool) {
+// sample returns the id at u, 0 ≤ u < 1, of the distribution that logits stand for. shares is room for as many numbers.
+func sample(logits []float32, u float64, shares []float64) (int64, bool) {
 	top := float64(slices.Max(logits))
 	sum := 0.0
-	for _, x := range logits {
-		sum += math.Exp(float64(x) - top)
+	for i, x := range logits {
+		shares[i] = math.Exp(float64(x) - top)
+		sum += shares[i]
 	}
 	if math.IsNaN(sum) || math.IsInf(top, 0) {
 		return 0, false
 	}
 	u *= sum
-	for i, x := range logits {
-		if u -= math.Exp(float64(x) - top); u < 0 {
+	for i, share := range shares[:len(logits)] {
+		if u -= share; u < 0 {
 			return int64(i), true
 		}
 	}

@@ -80,7 +80,7 @@ func TestSelf(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if want, _ := sample(out[0].Float32s(), rng.Float64()); want != id {
+			if want, _ := sample(out[0].Float32s(), rng.Float64(), make([]float64, out[0].Len())); want != id {
 				t.Fatalf("sequence %d: id %d is %d, want %d", i, at+1, id, want)
 			}
 		}
@@ -91,7 +91,7 @@ func TestSample(t *testing.T) {
 	logits := []float32{0, float32(math.Log(2)), float32(math.Inf(-1)), float32(math.Log(1))}
 	counts := make([]int, 4)
 	for i := range 4000 {
-		id, ok := sample(logits, (float64(i)+0.5)/4000)
+		id, ok := sample(logits, (float64(i)+0.5)/4000, make([]float64, len(logits)))
 		if !ok {
 			t.Fatal("refused")
 		}
@@ -101,7 +101,7 @@ func TestSample(t *testing.T) {
 		t.Errorf("%v", counts)
 	}
 	for _, bad := range [][]float32{{0, float32(math.NaN())}, {0, float32(math.Inf(1))}} {
-		if _, ok := sample(bad, 0.5); ok {
+		if _, ok := sample(bad, 0.5, make([]float64, len(bad))); ok {
 			t.Errorf("%v has a distribution", bad)
 		}
 	}
@@ -155,11 +155,12 @@ func TestSuppose(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, runs, err := (&Engine{}).Suppose(t.Context(), modeltest.Write(t, m), SelfOptions{N: 5, Length: 64})
+	s, making, err := (&Engine{}).Suppose(t.Context(), modeltest.Write(t, m), SelfOptions{N: 5, Length: 64})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Len() != 5 || runs < 3 || runs > 32 {
-		t.Errorf("%d samples, made in %g runs", s.Len(), runs)
+	vocabulary := making.Drawn / (5 * 63)
+	if s.Len() != 5 || making.Runs < 3 || making.Runs > 32 || vocabulary < 2 || making.Handed < making.Drawn {
+		t.Errorf("%d samples, made by %+v", s.Len(), making)
 	}
 }
