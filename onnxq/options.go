@@ -118,7 +118,7 @@ type Options struct {
 	// unless a convolution made the codes that they read. sensitivity.Static decides about it.
 	FloatProducts bool
 
-	// FloatInner, with Static, leaves in float what is inside of normalizations and Gelu that are written out as single operators.
+	// FloatInner, with Static, leaves in float what is inside of normalizations, Gelu and HardSwish that are written out as single operators.
 	FloatInner bool
 
 	// Fold folds constants into weights and biases before codes are chosen: a BatchNormalization, Mul or

@@ -135,7 +135,7 @@ type StaticActivations struct {
 	Float   []string `json:"float,omitempty"`    // in float because of what they cost the outputs, the worst first
 	Wide    []string `json:"wide,omitempty"`     // of 16 bits: codes of 8 bits are too coarse, cost the outputs too much, or are computed wrongly
 	Coarse  []string `json:"coarse,omitempty"`   // in float because codes are too coarse for their ranges
-	Inner   []string `json:"inner,omitempty"`    // in float because they are inside of a normalization or Gelu that is written out
+	Inner   []string `json:"inner,omitempty"`    // in float because they are inside of a normalization, Gelu or HardSwish that is written out
 	NoRange []string `json:"no_range,omitempty"` // in float because they are infinite, NaN or empty
 
 	Codes   *FoundCodes       `json:"codes,omitempty"`   // nil: data were to find no codes of weights

@@ -10,8 +10,8 @@ import (
 )
 
 // Inner returns the values inside of functions that are written out as single operators: what divides by a root of squares,
-// such as LayerNormalization and RMSNormalization, and Gelu. Codes of 8 bits are too coarse for a variance or a cube, and
-// runtimes fuse such operators only in float. What enters a function and its result are not among the values.
+// such as LayerNormalization and RMSNormalization, Gelu and HardSwish. Codes of 8 bits are too coarse for a variance or a cube,
+// and each of a HardSwish's steps would round again; runtimes fuse such operators only in float. What enters a function and its result are not among the values.
 func Inner(x *graph.Graph) []*graph.Value {
 	f := &innerValues{x: x, found: map[*graph.Value]bool{}}
 	graph.WalkNodes(x.File.Proto, func(n *onnxpb.NodeProto) {
@@ -23,6 +23,8 @@ func Inner(x *graph.Graph) []*graph.Value {
 			f.root(n)
 		case "Erf", "Tanh":
 			f.gelu(n)
+		case "Clip":
+			f.hardSwish(n)
 		}
 	})
 	all := make([]*graph.Value, 0, len(f.found))
@@ -240,6 +242,40 @@ func (f *innerValues) gelu(n *onnxpb.NodeProto) {
 			}
 			v = made
 		}
+	}
+}
+
+// hardSwish finds the HardSwish around a Clip: a product of x with Clip(x + 3, 0, 6), and with 1 / 6 before or behind.
+func (f *innerValues) hardSwish(n *onnxpb.NodeProto) {
+	sum := f.x.Source(n, 0)
+	if sum == nil || sum.Node == nil || sum.Tensor != nil || sum.Node.GetOpType() != "Add" {
+		return
+	}
+	x, other := f.x.Source(sum.Node, 0), f.x.Source(sum.Node, 1)
+	if _, ok := f.x.ConstantFloat(x); ok {
+		x, other = other, x
+	}
+	if _, ok := f.x.ConstantFloat(other); !ok || x == nil || x.Tensor != nil {
+		return
+	}
+	r, v, product := f.region(x), f.x.Made(n), false
+	for r.add(v) {
+		u := soleReader(v)
+		if u == nil {
+			break
+		}
+		made := f.x.Made(u)
+		if f.scaled(made) != v {
+			a, b := f.x.Source(u, 0), f.x.Source(u, 1)
+			if product || u.GetOpType() != "Mul" || !(a == v && b == x || a == x && b == v) {
+				break
+			}
+			product = true
+		}
+		v = made
+	}
+	if product {
+		f.keep(r)
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 // What is inside of a written-out normalization or Gelu stays in float: not what enters it, not its result, and nothing that
 // only looks like it.
 func TestInner(t *testing.T) {
-	const values = "x:float[2,4] z:float[2,4] g:float[4]=1,2 b:float[4]=1,2 w:float[4,4]=1,2 e:float=0.00001 two:float=2.0 half:float=0.5 minus:float=-0.5 one:float=1.0 c:float=0.044715 three:float=3.0 r:float=1.4142 s:int64[2]=2,1 m:int64[1]=-1"
+	const values = "x:float[2,4] z:float[2,4] g:float[4]=1,2 b:float[4]=1,2 w:float[4,4]=1,2 zero:float=0.0 six:float=6.0 e:float=0.00001 two:float=2.0 half:float=0.5 minus:float=-0.5 one:float=1.0 c:float=0.044715 three:float=3.0 r:float=1.4142 s:int64[2]=2,1 m:int64[1]=-1"
 	const mean, variance = `m1 = ReduceMean<axes=[-1]>(x); d = Sub(x, m1); `, `q = Pow(d, two); v = ReduceMean<axes=[-1]>(q); a = Add(v, e); o = Sqrt(a); `
 	for _, c := range []struct{ name, nodes, want string }{
 		{"LayerNormalization", mean + variance + `n = Div(d, o); k = Mul(n, g); y = Add(k, b)`, "m1 d q v a o n k"},
@@ -29,6 +29,11 @@ func TestInner(t *testing.T) {
 		{"Gelu", `n = Div(x, r); q = Erf(n); a = Add(q, one); k = Mul(x, a); y = Mul(k, half)`, "n q a k"},
 		{"Gelu, half first", `h = Mul(x, half); n = Div(x, r); q = Erf(n); a = Add(q, one); y = Mul(h, a)`, "h n q a"},
 		{"Gelu of Tanh", `p = Pow(x, three); q = Mul(p, c); v = Add(x, q); n = Mul(v, half); o = Tanh(n); a = Add(o, one); k = Mul(a, half); y = Mul(x, k)`, "p q v n o a k"},
+		{"HardSwish", `a = Add(x, three); q = Clip(a, zero, six); k = Mul(x, q); y = Div(k, six)`, "a q k"},
+		{"HardSwish, divided first, and a product", `a = Add(three, x); q = Clip(a, zero, six); k = Div(q, six); h = Mul(k, x); y = MatMul(h, w)`, "a q k"},
+		{"HardSwish that is scaled and added", `a = Add(x, three); q = Clip(a, zero, six); k = Mul(q, x); h = Div(k, six); n = Mul(h, two); y = Add(n, x)`, "a q k h"},
+		{"a hard gate of something else", `a = Add(x, three); q = Clip(a, zero, six); k = Div(q, six); y = Mul(k, z)`, ""},
+		{"a Clip that two read", `a = Add(x, three); q = Clip(a, zero, six); k = Mul(x, q); h = Div(k, six); y = Add(h, q)`, ""},
 		{"a gate", `o = Tanh(z); a = Add(o, one); y = Mul(x, a)`, ""},
 		{"a product without factors", `q = Mul("", ""); o = Sqrt(q); y = Div(x, o)`, ""},
 		{"a square of nothing", `q = Pow("", two); o = Sqrt(q); y = Div(x, o)`, ""},

@@ -357,7 +357,7 @@ func (d *Decision) unsettledStatic(x *graph.Graph, opts Options, coarse []*graph
 		}
 		switch v := opts.inFloat(x, l.Node); {
 		case opts.Static.inner[v]:
-			return "inside of a normalization or Gelu that is written out" // all of them are counted as one
+			return "inside of a normalization, Gelu or HardSwish that is written out" // all of them are counted as one
 		case v != nil:
 			return fmt.Sprintf("%s stays in float because of its loss", msg.Quote(v.Path))
 		}

@@ -52,6 +52,14 @@ func limitOf(given Limits) float64 {
 	return DefaultLimit
 }
 
+// usualLimit is the limit without limits of the user, before the damage of the weights raises it.
+func (s *Sensitivity) usualLimit() float64 {
+	if slices.ContainsFunc(s.outputs, func(o output) bool { return o.kind != numbers }) {
+		return DefaultLimit
+	}
+	return DefaultNumbersLimit
+}
+
 // A measure tells the damage of models in which only some parts have codes.
 type measure struct {
 	damage func(ctx context.Context, x samples, on func(i int) bool) (float64, error)
@@ -72,8 +80,8 @@ func (x *mix) find(ctx context.Context, all onnxq.OutputLoss) error {
 func (x *mix) choose(ctx context.Context, all onnxq.OutputLoss) error {
 	l := x.loss
 	l.all = all
-	if !x.limits.given() && !slices.ContainsFunc(x.outputs, func(o output) bool { return o.kind != numbers }) {
-		l.limit = DefaultNumbersLimit
+	if !x.limits.given() {
+		l.limit = x.usualLimit()
 	}
 	if err := x.limits.Measurable(l.all); err != nil {
 		return err

@@ -53,6 +53,29 @@ func (s *static) narrow(ctx context.Context) error {
 	return nil
 }
 
+// narrowUnseen gives weights 7 bits, too, if the outputs lose next to nothing with either width, at most unseenDamage of the limit: the
+// difference is chance then, but an overflow that the held-out samples do not have would be none.
+func (s *static) narrowUnseen(ctx context.Context) error {
+	o := s.fit.Options
+	if !overflow || s.held == nil || o.ReduceRange || o.Format != "" || !runsHere(o) || s.held.engine.IsGo() || s.fit.wider || s.limits.given() {
+		return nil
+	}
+	eight, err := s.lossOfAll(ctx)
+	most := s.held.usualLimit() * unseenDamage
+	if err != nil || eight.Damage > most {
+		return err
+	}
+	o.ReduceRange, o.FullTables = true, true
+	seven, err := s.held.lossOfOutput(ctx, s.model, o)
+	if err == nil && seven.Damage <= most {
+		s.fit.Options, s.fit.EightBits, s.fit.SevenBits, s.loss = o, &eight, &seven, &seven
+	}
+	return err
+}
+
+// unseenDamage is the part of the default limit that both widths may lose where overflows are feared that no sample shows.
+const unseenDamage = 0.1
+
 // unseenOverflow warns of 8 bits where pure Go measured, because 7 bits lose too much.
 const unseenOverflow = "weights keep 8 bits, because 7 lose more: ONNX Runtime's sums of products overflow on this processor, which has no VNNI, and the losses, of exact sums, do not show that; --reduce-range avoids it"
 

@@ -56,7 +56,7 @@ func fitStatic(ctx context.Context, path string, o onnxq.Options, opts calibrate
 	}
 	f.Limit = limitOf(limits)
 	defer s.close()
-	for _, step := range []func(context.Context) error{s.open, s.ranges, s.widths, s.inner, s.rest, s.run, s.channels, s.narrow, s.tensors, s.products, s.balance, s.clip, s.eightBits, s.codes, func(ctx context.Context) error { return s.atRunTime(ctx, given) }, s.mixOfBoth, s.nameInner, s.codesAgain} {
+	for _, step := range []func(context.Context) error{s.open, s.ranges, s.widths, s.inner, s.rest, s.run, s.channels, s.narrow, s.tensors, s.products, s.balance, s.clip, s.eightBits, s.narrowUnseen, s.codes, func(ctx context.Context) error { return s.atRunTime(ctx, given) }, s.mixOfBoth, s.nameInner, s.codesAgain} {
 		if err := step(ctx); err != nil {
 			s.fit.Close()
 			return nil, nil, s.failed(err)
@@ -120,7 +120,7 @@ func (s *static) wanted(path string) func(name string) bool {
 	return func(name string) bool { return names[name] }
 }
 
-// inner leaves in float what is inside of normalizations and Gelu that are written out, unless the target computes all operators
+// inner leaves in float what is inside of normalizations, Gelu and HardSwish that are written out, unless the target computes all operators
 // with codes. The held-out samples are too few to show what a rare variance loses.
 func (s *static) inner(context.Context) error {
 	o := &s.fit.Options

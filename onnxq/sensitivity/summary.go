@@ -37,7 +37,7 @@ func (f *StaticFit) Summary() (facts [][2]string) {
 		add(label, "%s in float, because codes are too coarse for the range", english.Plural(n, "more", "more"))
 	}
 	if n := len(f.Inner); n > 0 {
-		add(label, "%s inside of written-out normalizations and Gelu in float", english.Plural(n, "value", ""))
+		add(label, "%s inside of written-out normalizations, Gelu and HardSwish in float", english.Plural(n, "value", ""))
 	}
 	if n := len(f.NoRange); n > 0 {
 		add(label, "%s without a range in float", english.Plural(n, "value", ""))
@@ -65,7 +65,7 @@ func (f *StaticFit) Summary() (facts [][2]string) {
 		if f.exact {
 			exact = " by exact sums"
 		}
-		add("weights", "codes of 7 bits: damage %.2g%s, with 8 bits %.2g: sums of products overflow on this processor, which has no VNNI", f.SevenBits.Damage, exact, f.EightBits.Damage)
+		add("weights", "codes of 7 bits: damage %.2g%s, with 8 bits %.2g: sums of products can overflow on this processor, which has no VNNI", f.SevenBits.Damage, exact, f.EightBits.Damage)
 	}
 	if f.Balance != nil {
 		add("balance", "%s", f.balanceText())

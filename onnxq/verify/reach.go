@@ -77,9 +77,14 @@ func (r *Reach) finish() {
 	r.SQNR = min(max(10*math.Log10(r.signal/r.noise), -errstat.Exact), errstat.Exact)
 }
 
+// The effort of reach, in runs of IN: fewer samples are taken if the values of one have to be looked at in many groups.
+const (
+	reachSamples = 4
+	reachRuns    = 16
+)
+
 // reach runs IN for the values of the activations that OUT has as codes. What cannot be run is left out.
 func (v *verifier) reach(ctx context.Context, runner execute.Runner, float string, used trial) {
-	const most = 4 // runs
 	if len(v.coded) == 0 {
 		return
 	}
@@ -88,36 +93,28 @@ func (v *verifier) reach(ctx context.Context, runner execute.Runner, float strin
 	if r, ok := runner.(*ort.Runner); ok {
 		engine = observe.With(r.Plain())
 	}
-	inputs := used.inputs[:min(len(used.inputs), most)]
+	inputs := used.inputs[:min(len(used.inputs), reachSamples)]
 	v.runs = 1 + len(inputs) // with one group of activations
 	var names []string
 	var sets [][]string
 	for _, r := range v.coded {
 		names, sets = append(names, r.Activation), append(sets, []string{r.Activation})
 	}
-	groups, err := grouped(ctx, traceSide{engine: engine, path: float}, used.inputs[0], sets)
+	groups, err := grouped(ctx, traceSide{engine: engine, path: float}, inputs[0], sets)
 	if err != nil {
 		return
 	}
-	s, err := engine.Open(ctx, float, names...)
-	if err != nil {
-		return
-	}
-	defer s.Close()
+	inputs = inputs[:max(min(len(inputs), reachRuns/len(groups)), 1)]
 	v.runs = 1 + len(groups)*len(inputs)
 	done, ran := 0, 1
 	for _, n := range groups {
-		for _, in := range inputs {
-			values, err := valuesOf(s, in, names[done:done+n])
-			if err != nil {
-				return
-			}
+		err := addReach(ctx, engine, float, names[done:done+n], inputs, v.coded[done:done+n], func() {
 			if ran++; !engine.IsGo() {
 				progress(int64(ran), int64(v.runs))
 			}
-			for i := done; i < done+n; i++ {
-				v.coded[i].add(values[names[i]])
-			}
+		})
+		if err != nil {
+			return
 		}
 		done += n
 	}
@@ -127,6 +124,27 @@ func (v *verifier) reach(ctx context.Context, runner execute.Runner, float strin
 	}
 	slices.SortStableFunc(list, func(a, b Reach) int { return cmp.Compare(a.SQNR, b.SQNR) })
 	v.report.Execution.Ranges = list
+}
+
+// addReach adds the values of some activations. A session has these alone: ONNX Runtime keeps all that it may be asked for until the end
+// of a run.
+func addReach(ctx context.Context, engine *observe.Engine, path string, names []string, inputs [][]*execute.Tensor, list []Reach, ran func()) error {
+	s, err := engine.Open(ctx, path, names...)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	for _, in := range inputs {
+		values, err := valuesOf(s, in, names)
+		if err != nil {
+			return err
+		}
+		ran()
+		for i, name := range names {
+			list[i].add(values[name])
+		}
+	}
+	return nil
 }
 
 // warnOfRanges names the activations whose codes do not fit their values, where the outputs are bad, or where the
