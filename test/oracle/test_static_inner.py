@@ -1,4 +1,4 @@
-"""Normalizations and Gelu that an exporter wrote as single operators: they stay in float, and the outputs near the float model's."""
+"""Normalizations, Gelu and HardSwish that an exporter wrote as single operators: they stay in float, and the outputs near the float model's."""
 import json
 
 import numpy as np
@@ -76,3 +76,31 @@ def test_inner_values_stay_in_float(tmp_path):
     inner = set(found[0].get("inner", []))  # none, if codes go into products alone
     assert bool(inner) != ("loss_float_products" in found[0]) and inner <= set("mdqvesnkbcgt") and "inner" not in found[1], found
     assert errors[0] < 0.1 * errors[1], errors
+
+
+def test_hard_swish(tmp_path):
+    """Convolutions with a HardSwish behind each, in four operators."""
+    rng, channels, x = np.random.default_rng(7), 8, "x"
+    nodes, arrays = [], {"zero": 0, "three": 3, "six": 6}
+    for i in range(4):
+        arrays[f"w{i}"] = rng.normal(size=(channels, channels, 3, 3)) / np.sqrt(4 * channels)
+        for op, *names, out in (("Conv", x, f"w{i}", f"c{i}"), ("Add", f"c{i}", "three", f"a{i}"), ("Clip", f"a{i}", "zero", "six", f"k{i}"),
+                                ("Mul", f"c{i}", f"k{i}", f"p{i}"), ("Div", f"p{i}", "six", f"h{i}")):
+            nodes.append(helper.make_node(op, names, [out], **({"pads": [1] * 4} if op == "Conv" else {})))
+        x = f"h{i}"
+    shape = [1, channels, 12, 12]
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)], [helper.make_tensor_value_info(x, TensorProto.FLOAT, shape)],
+                              [numpy_helper.from_array(np.asarray(a, np.float32), n) for n, a in arrays.items()])
+    path, data = tmp_path / "in.onnx", tmp_path / "x.npz"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
+    np.savez(data, x=rng.normal(size=(32, *shape)).astype(np.float32))
+    new = rng.normal(size=(16, *shape)).astype(np.float32)
+    want, errors = run(path, new, tmp_path / "o.onnx"), []
+    for args in ([], ["--coarse-activations"]):
+        out = tmp_path / "out.onnx"
+        r = onnxquant("--json", "--activations", "static", "--calib", data, "--min-sqnr", 0, "--ort-lib", library(), *REDUCED, *args, path, out, binary=with_runtime())
+        assert r.status == 0, r.stderr
+        errors.append(np.square(run(out, new, tmp_path / "o.onnx") - want).sum() / np.square(want).sum())
+        assert bool(json.loads(r.stdout)["plan"]["static_activations"].get("inner")) == (not args)
+    assert errors[0] < errors[1], errors
+    assert onnxquant("verify", "--inputs", data, path, out, "--ort-lib", library(), binary=with_runtime()).status == 0
