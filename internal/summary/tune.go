@@ -114,8 +114,11 @@ func Tuned(c *cli.Console, r *tune.Result, page string) {
 		cli.PrintFacts(c.Stderr, samplesOf(r))
 		return
 	}
-	facts := []cli.Fact{{Label: "goal", Text: r.Goal.String()}, {Label: "verdict", Text: string(r.Verdict) + ": " + cli.Printable(r.Reason)}}
+	facts := []cli.Fact{{Label: "goal", Text: r.Goal.String()}}
 	add := func(label, text string) { facts = append(facts, cli.Fact{Label: label, Text: text}) }
+	if r.Verdict != "" { // an error ends a search without one
+		add("verdict", string(r.Verdict)+": "+cli.Printable(r.Reason))
+	}
 	if t := r.Winner; t != nil {
 		text := trialSize(t.Bytes) + ", " + lossText(t.Quality, &r.Goal)
 		if t.Time != nil {
@@ -134,7 +137,11 @@ func Tuned(c *cli.Console, r *tune.Result, page string) {
 		add("runner-up", fmt.Sprintf("%s, %s: %s", trialSize(t.Bytes), lossText(t.Quality, &r.Goal), cli.Printable(t.Label)))
 	}
 	facts = append(facts, samplesOf(r)...)
-	add("tried", fmt.Sprintf("%d of %d candidates in %.0f s; the search ended because %s", len(r.Trials), r.Considered, math.Ceil(r.Seconds), r.Stopped))
+	tried := fmt.Sprintf("%d of %d candidates in %.0f s", len(r.Trials), r.Considered, math.Ceil(r.Seconds))
+	if r.Stopped != "" {
+		tried += "; the search ended because " + r.Stopped
+	}
+	add("tried", tried)
 	written := []string{}
 	for _, path := range []string{r.Output, r.Precision, page} {
 		if path != "" {

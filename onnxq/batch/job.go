@@ -127,6 +127,9 @@ func (j *Job) decode(line []byte) error {
 	if err := d.Decode(j); err != nil {
 		return errors.New(plain(err))
 	}
+	if err := checkKeys(line); err != nil {
+		return err
+	}
 	switch rest := bytes.TrimSpace(line[d.InputOffset():]); {
 	case len(rest) == 0:
 	case rest[0] == '{':
@@ -179,7 +182,7 @@ func plain(err error) string {
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return "the line ends before its object does: a } or a quote is missing"
 	case isUnknown:
-		return unknown + ` is no key of a job: want "in", "out", "options"`
+		return noKey(unknown)
 	case errors.As(err, &kind) && kind.Field == "":
 		return fmt.Sprintf("the line is no object but a JSON %s: %s", kind.Value, wanted)
 	case errors.As(err, &kind):
@@ -314,6 +317,8 @@ func check(jobs []Job, folder string) error {
 
 func checkName(out string) error {
 	switch {
+	case strings.ContainsRune(out, 0):
+		return errors.New("want a name without the character 0")
 	case !filepath.IsLocal(filepath.FromSlash(out)) || strings.ContainsRune(out, '\\'):
 		return errors.New("want a name in the folder, with / between its parts")
 	case !strings.EqualFold(path.Ext(out), ".onnx"):

@@ -50,6 +50,32 @@ func (s *share) accuracy(got [][]*execute.Tensor, k int) (float64, error) {
 	return 100 * float64(right) / float64(rows), nil
 }
 
+// commonest is the share of rows, in percent, that have the most frequent label.
+func (s *share) commonest() float64 {
+	rows, most := map[int64]int{}, 0
+	for _, list := range s.labels {
+		for _, label := range list {
+			rows[label]++
+			most = max(most, rows[label])
+		}
+	}
+	return 100 * float64(most) / float64(max(s.labelled(), 1))
+}
+
+// checkLabels refuses labels that the float model hits less often than chance does, and warns if one class for all rows does as well:
+// then the accuracy says little about any model.
+func (s *search) checkLabels() error {
+	score, of := *s.result.Float.Score, &s.outputs.choice
+	n := classesOf(of.want[0][s.outputs.output])
+	if chance := 100 / float64(n); score < chance {
+		return fmt.Errorf("labels: the class of %s is the label in %.3g %% of %d rows, by chance it would be in %.3g %%: want the number of the class of each row, from 0, in the order of the samples", s.result.Input, score, of.labelled(), chance)
+	}
+	if most := of.commonest(); score <= most {
+		s.warn(fmt.Sprintf("the accuracy of %s is %.3g %%; one class for all rows has %.3g %%: are the labels right?", s.result.Input, score, most))
+	}
+	return nil
+}
+
 // labelled is the number of rows with a label.
 func (s *share) labelled() (rows int) {
 	for _, l := range s.labels {

@@ -3,8 +3,11 @@ package tune
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os/exec"
 	"strconv"
@@ -13,6 +16,7 @@ import (
 	"time"
 
 	"onnxquant/internal/process"
+	"onnxquant/internal/regularfile"
 )
 
 // Score is a program of the user that judges a model. Command is a line for the shell, in which {} stands for the path of
@@ -53,6 +57,43 @@ func (s *Score) Judge(ctx context.Context, path string, final bool) (q Quality, 
 		return q, fmt.Errorf("the score command %w%s", err, said(printed.stderr))
 	}
 	return Quality{Score: &score}, nil
+}
+
+// programs are the SHA-256 sums of the files that the command names: with another one, earlier scores do not count.
+func (s *Score) programs() (sums []string) {
+	for _, word := range strings.Fields(s.Command) {
+		f, _, err := regularfile.Open(strings.Trim(word, `'";`))
+		if err != nil {
+			continue
+		}
+		sum := sha256.New()
+		if _, err := io.Copy(sum, f); err == nil {
+			sums = append(sums, hex.EncodeToString(sum.Sum(nil)))
+		}
+		f.Close()
+	}
+	return sums
+}
+
+// fewestScores is the number of candidates from which equal scores are suspicious.
+const fewestScores = 3
+
+// checkScores warns if the user's program gave all models the same score.
+func (s *search) checkScores() {
+	scored, float := 0, s.result.Float.Score
+	if s.opts.Score == nil || float == nil {
+		return
+	}
+	for _, t := range s.trials {
+		if score := t.Quality.Score; score != nil {
+			if scored++; *score != *float {
+				return
+			}
+		}
+	}
+	if scored >= fewestScores {
+		s.warn(fmt.Sprintf("the score of %s and of all %d models that were tried is %.6g: does the score command use the path of the model?", s.result.Input, scored, *float))
+	}
 }
 
 func said(stderr []byte) string {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -42,6 +43,48 @@ func TestScore(t *testing.T) {
 			t.Errorf("%s: %v", test.command, err)
 		case *q.Score != test.want:
 			t.Errorf("%s: %v, want %v", test.command, *q.Score, test.want)
+		}
+	}
+}
+
+// Scores do not count for a program that changed.
+func TestScorePrograms(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "score.sh")
+	s := &Score{Command: "sh '" + path + "' {}; echo 1"}
+	if sums := s.programs(); len(sums) != 0 {
+		t.Errorf("%q without a file", sums)
+	}
+	var seen []string
+	for _, text := range []string{"echo 1", "echo 2"} {
+		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		sums := s.programs()
+		if len(sums) != 1 || slices.Contains(seen, sums[0]) {
+			t.Errorf("%q for %s, before: %q", sums, text, seen)
+		}
+		seen = append(seen, sums...)
+	}
+}
+
+// A program that gives all models the same score does not look at them.
+func TestSameScores(t *testing.T) {
+	same, other := 90.0, 89.0
+	for _, test := range []struct {
+		scores []*float64
+		warned bool
+	}{
+		{[]*float64{&same, &same, &same}, true},
+		{[]*float64{&same, &same}, false},
+		{[]*float64{&same, &same, &other, &same}, false},
+		{[]*float64{&same, nil, &same}, false},
+	} {
+		s := &search{opts: &Options{Score: &Score{}}, result: &Result{Float: Quality{Score: &same}}}
+		for _, score := range test.scores {
+			s.trials = append(s.trials, &Trial{Quality: Quality{Score: score}})
+		}
+		if s.checkScores(); len(s.result.Warnings) > 0 != test.warned {
+			t.Errorf("%d scores: %q", len(test.scores), s.result.Warnings)
 		}
 	}
 }

@@ -106,6 +106,7 @@ func (s *search) progress(stage string, done, n int) {
 // finished completes the result.
 func (s *search) finished() *Result {
 	r := s.result
+	s.checkScores()
 	for _, t := range s.trials {
 		if t.Holds && s.doubtful(t) {
 			t.Holds, t.Why = false, "it loses about as much as one like it that the final samples refused"
@@ -176,7 +177,10 @@ func (s *search) open(ctx context.Context) (remove func(), err error) {
 		key = append(key, s.outputs.key)
 	}
 	if s.opts.Score != nil {
-		key = append(key, s.opts.Score.Command)
+		key = append(append(key, s.opts.Score.Command), s.opts.Score.programs()...)
+		if score := s.result.Float.Score; score != nil {
+			key = append(key, fmt.Sprint(*score))
+		}
 	}
 	s.journal, err = openJournal(s.folder, key...)
 	return undo, err
@@ -209,6 +213,11 @@ func (s *search) judges(ctx context.Context) (err error) {
 	}
 	if q := s.result.Float; q.Loss != nil {
 		if err := s.goal.limits(q.Score != nil).Measurable(*q.Loss); err != nil {
+			return err
+		}
+	}
+	if s.opts.Labels != "" {
+		if err := s.checkLabels(); err != nil {
 			return err
 		}
 	}
