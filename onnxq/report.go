@@ -214,6 +214,7 @@ type LevelLoss struct {
 type BalancedChannels struct {
 	Of     int         `json:"of"`                    // activations, or groups of them, that can have factors
 	Places int         `json:"balanced"`              // those that have some
+	Failed bool        `json:"failed,omitempty"`      // channels could not be measured: a warning says why
 	Before *OutputLoss `json:"loss_before,omitempty"` // without factors; nil: none promised a gain, so none were tried
 	After  *OutputLoss `json:"loss_after,omitempty"`  // with them
 }

@@ -84,6 +84,9 @@ func (c *content) copied(s write.Stretch) int64 {
 // begin creates the temporary files.
 func (c *content) begin(ctx context.Context) {
 	c.ctx, c.stop = context.WithCancelCause(ctx)
+	if h := c.plan.Half; h != nil {
+		h.ForgetVanished()
+	}
 	if err := c.create(); err != nil {
 		c.stop(err)
 	}
@@ -279,10 +282,24 @@ func (c *content) lost() (vanished, coarse []float64) {
 	return vanished, coarse
 }
 
-// warnings names the weights with many vanished or coarse blocks.
+// roundedAway returns the share of each weight's elements that half makes 0.
+func (c *content) roundedAway() []float64 {
+	share := make([]float64, len(c.plan.Weights))
+	for i, o := range c.outcomes {
+		w := c.run.WeightOf(i)
+		share[w] += float64(o.Rounded) / float64(c.plan.Weights[w].Form.Elements())
+	}
+	return share
+}
+
+// warnings names the weights with many vanished or coarse blocks, or elements that half makes 0.
 func (c *content) warnings() (all []string) {
 	vanished, coarse := c.lost()
+	rounded := c.roundedAway()
 	for i, w := range c.plan.Weights {
+		if share := rounded[i]; share > fewVanished {
+			all = append(all, c.plan.tooSmallForHalf(w.Decision, share))
+		}
 		name := msg.Quote(w.Value.Path)
 		if share := vanished[i]; share > fewVanished {
 			all = append(all, fmt.Sprintf("%s: %.3g%% of its elements became 0: they are too small for a scale of %s", name, 100*share, w.Choice.Format))

@@ -249,10 +249,15 @@ func (p *Plan) vanishedHalves() (all []string) {
 		n, _ := dtype.Elements(d.Shape)
 		share := float64(p.Half.Vanished(d.Value.Path)) / float64(max(n, 1))
 		if !d.Quantize && share > fewVanished {
-			all = append(all, fmt.Sprintf("%s: %.3g%% of its elements became 0: they are too small for %s", msg.Quote(d.Value.Path), 100*min(share, 1), strings.ToLower(p.Half.To.String())))
+			all = append(all, p.tooSmallForHalf(d, share))
 		}
 	}
 	return all
+}
+
+// tooSmallForHalf warns of the share of a tensor's elements that half makes 0.
+func (p *Plan) tooSmallForHalf(d *discover.Decision, share float64) string {
+	return fmt.Sprintf("%s: %.3g%% of its elements became 0: they are too small for %s", msg.Quote(d.Value.Path), 100*min(share, 1), strings.ToLower(p.Half.To.String()))
 }
 
 // Recorded is the size of the record in the output, in bytes.
@@ -293,7 +298,11 @@ func (p *Plan) Quantization() (run *quantize.Run, workers int) {
 
 // workers returns the number of workers and the number of elements that each may hold.
 func (p *Plan) workers() (workers int, limit int64) {
-	workers, limit = work.Divide(p.opts.Threads, p.opts.Memory, quantize.ElementBytes)
+	each := int64(quantize.ElementBytes)
+	if p.Half != nil {
+		each += quantize.RoundedBytes
+	}
+	workers, limit = work.Divide(p.opts.Threads, p.opts.Memory, each)
 	if p.TileLimit > 0 {
 		limit = p.TileLimit
 	}

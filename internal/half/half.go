@@ -151,6 +151,13 @@ func (m *Model) Vanished(path string) int64 {
 	return 0
 }
 
+// ForgetVanished sets the counts of Vanished to 0, before the contents are read again.
+func (m *Model) ForgetVanished() {
+	for _, t := range m.tallies {
+		t.Vanished.Store(0)
+	}
+}
+
 // Rounds reports whether a value, by path, is stored and becomes half.
 func (m *Model) Rounds(path string) bool { return m.tallies[path] != nil }
 

@@ -59,6 +59,18 @@ func (b *Buffers) makeBlocks(ctx context.Context, t Tile) (x, decoded []float32,
 	return b.encodeBlocks(ctx, t)
 }
 
+// originalBlocks is original in block order. It may overwrite x, the rounded elements in block order.
+func (b *Buffers) originalBlocks(t Tile, x []float32) []float32 {
+	from := b.original(t)
+	if t.Inner == 1 {
+		return from
+	}
+	if t.Rounded != nil && !t.exact() {
+		t.eachSlab(func(at, rows int64) { packing.Transpose(x[at:], from[at:], int(rows), int(t.width)) })
+	}
+	return x
+}
+
 // encodeBlocks encodes the loaded elements in blocks and splits the blocks into parts. b.codes and
 // b.scale then hold codes and scales in element order.
 func (b *Buffers) encodeBlocks(ctx context.Context, t Tile) (x, decoded []float32, err error) {

@@ -15,10 +15,15 @@ import (
 // and take more.
 const ElementBytes = 4 + 1 + 1 + 1 + 4 + 2
 
+// RoundedBytes is what a tile of a Rounded weight takes in addition, per element: decoded values are compared with
+// the elements before they were rounded.
+const RoundedBytes = 4
+
 // Buffers are the buffers of one worker, reused from tile to tile. They grow as needed.
 type Buffers struct {
 	raw        []byte    // elements as read from the file, if they are longer than float32
 	x          []float32 // elements of a chunk
+	unrounded  []float32 // the same before they were rounded, if the weight is Rounded
 	loaded     Reading   // the elements in x; zero if unknown
 	decoded    []float32 // decoded codes of a chunk
 	column     []float32 // elements of some columns, column by column
@@ -68,6 +73,7 @@ func (b *Buffers) load(ctx context.Context, t Tile, c chunk) error {
 		b.loaded = want
 	}
 	if t.Rounded != nil {
+		copy(buffer.Grow(&b.unrounded, int64(len(x))), x)
 		t.Rounded.Round(x)
 		b.loaded = Reading{}
 	}
@@ -89,6 +95,27 @@ func (b *Buffers) read(x []float32, t Tile, c chunk) error {
 	}
 	typ.Decode(x, raw)
 	return nil
+}
+
+// original returns the elements that errors are measured against: those in x, before they were rounded.
+func (b *Buffers) original(t Tile) []float32 {
+	if t.Rounded != nil && !t.exact() {
+		return b.unrounded
+	}
+	return b.x
+}
+
+// roundedAway counts the elements of a chunk that became 0 when they were rounded.
+func (b *Buffers) roundedAway(t Tile) (n int64) {
+	if t.Rounded == nil {
+		return 0
+	}
+	for i, v := range b.original(t) {
+		if v != 0 && b.x[i] == 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // Reading identifies one read of elements.

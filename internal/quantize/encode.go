@@ -95,7 +95,7 @@ func (t Tile) encode(ctx context.Context, b *Buffers, c Codec, part chunk, state
 				copy(b.x, b.decoded)
 				b.loaded = Reading{}
 			}
-			errors.Add(b.x, b.decoded)
+			errors.Add(b.original(t), b.decoded)
 		}
 	case fitter != nil:
 		if fit := t.method().fit; fit != nil {
@@ -105,17 +105,29 @@ func (t Tile) encode(ctx context.Context, b *Buffers, c Codec, part chunk, state
 		}
 		if err == nil {
 			t.decode(b, c, part)
-			errors.Add(b.x, b.decoded)
+			errors.Add(b.original(t), b.decoded)
 		}
 	case t.Inner == 1:
 		first, k := t.inRows(part)
-		return c.QuantizeBlocks(b.codes, b.x, b.scale[first:], b.zero[first:], int(k), int(t.Block)), nil
+		errors = c.QuantizeBlocks(b.codes, b.x, b.scale[first:], b.zero[first:], int(k), int(t.Block))
+		t.measureUnrounded(b, c, part, &errors)
 	default:
 		for s := range b.slabs(t) {
 			errors.Merge(c.QuantizeColumns(s.codes, s.x, s.scale, s.zero))
 		}
+		t.measureUnrounded(b, c, part, &errors)
 	}
 	return errors, err
+}
+
+// measureUnrounded replaces the errors of a chunk by those against elements that were rounded before.
+func (t Tile) measureUnrounded(b *Buffers, c Codec, part chunk, errors *errstat.Stats) {
+	if t.Rounded == nil {
+		return
+	}
+	t.decode(b, c, part)
+	*errors = errstat.Stats{}
+	errors.Add(b.unrounded, b.decoded)
 }
 
 // exact reports whether the elements are what codes decode to that were found before.

@@ -76,6 +76,7 @@ type Outcome struct {
 	Errors   errstat.Stats
 	Vanished int64   // elements of blocks that became all 0
 	Coarse   int64   // elements of coarse blocks: see Coarse
+	Rounded  int64   // elements that became 0 when they were rounded: see Weight.Rounded
 	Scale    float32 // the largest magnitude of a scale
 	sum      uint32  // checksum of what was written: codes, scales, zero points
 }
@@ -144,6 +145,7 @@ func (r *Run) quantize(ctx context.Context, b *Buffers, t Tile, weight int, out 
 			buffer.Grow(&b.gathered, strip.rows*strip.n)
 		}
 		err := t.eachChunk(ctx, b, bands, len(chunks) == 1, func(c chunk) error {
+			out.Rounded += b.roundedAway(t)
 			errors, err := t.encode(ctx, b, codec, c, &r.shared[weight])
 			if err != nil {
 				return err
@@ -187,11 +189,11 @@ func (r *Run) quantizeBlocks(ctx context.Context, b *Buffers, t Tile, weight int
 	if err != nil || decoded == nil {
 		return false, err
 	}
-	out.Errors.Add(x, decoded)
-	out.Vanished = t.vanishedBlocks(x, decoded)
+	out.Rounded, out.Vanished = b.roundedAway(t), t.vanishedBlocks(x, decoded)
 	if out.Coarse, err = b.coarseBlocks(t, x, decoded); err != nil {
 		return true, err
 	}
+	out.Errors.Add(b.originalBlocks(t, x), decoded)
 	if r.Spoiled() {
 		return true, nil
 	}
@@ -225,7 +227,7 @@ func (r *Run) measure(ctx context.Context, b *Buffers, t Tile, weight int, sums 
 		if err != nil || decoded == nil {
 			return false, err
 		}
-		sums.Add(x, decoded)
+		sums.Add(b.originalBlocks(t, x), decoded)
 		return true, nil
 	}
 	chunks := t.chunks(r.limit)
@@ -240,7 +242,7 @@ func (r *Run) measure(ctx context.Context, b *Buffers, t Tile, weight int, sums 
 			return err
 		}
 		t.decode(b, codec, c)
-		sums.Add(b.x, b.decoded)
+		sums.Add(b.original(t), b.decoded)
 		return nil
 	})
 }

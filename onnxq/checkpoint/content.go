@@ -128,7 +128,7 @@ func (c *checkpoint) floats(t tensor) (*lazy.Tensor, error) {
 	if !typ.Float() && !float8 {
 		return nil, fmt.Errorf("its type, %s, is no float", t.Type)
 	}
-	x := lazy.Stored(typ, t.Shape, t.file.Content(t.Tensor))
+	x := t.stored()
 	if !float8 {
 		return x, nil
 	}
@@ -148,7 +148,7 @@ const mostScales = 16 << 20
 
 // scaled multiplies elements by the scale of the tensor, of their row or of their block.
 func scaled(x *lazy.Tensor, s tensor) (*lazy.Tensor, error) {
-	stored := lazy.Stored(s.Type.DType(), s.Shape, s.file.Content(s.Tensor))
+	stored := s.stored()
 	if len(x.Shape) != 2 || !s.Type.DType().Float() || stored.Size() > mostScales {
 		return nil, fmt.Errorf("scales %s of type %s and shape %v do not fit", msg.Quote(s.Name), s.Type, s.Shape)
 	}

@@ -6,9 +6,12 @@ import (
 	"math"
 	"slices"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/formats/errstat"
 	"onnxquant/internal/form"
 	"onnxquant/internal/graph"
+	"onnxquant/internal/lazy"
+	"onnxquant/internal/modelfile"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/recognize"
 	"onnxquant/spec"
@@ -65,7 +68,11 @@ func (m *matcher) weights(v, w *graph.Value, x, y *recognize.Constant, transpose
 		}
 	}
 	err := m.measure(e)
-	match.MaxError, match.MSE, match.SQNR, match.Broken = e.all.MaxAbs, e.all.MSE(), max(min(e.all.SQNR(), errstat.Exact), -errstat.Exact), e.broken
+	all := e.all
+	if err == nil && m.half != 0 {
+		all, err = m.unrounded(e)
+	}
+	match.MaxError, match.MSE, match.SQNR, match.Broken = all.MaxAbs, all.MSE(), max(min(all.SQNR(), errstat.Exact), -errstat.Exact), e.broken
 	match.Gain, match.Largest = e.gain(), e.largest
 	if err == nil && quantized {
 		match.Bias, match.Nearest = m.bias(&match, w)
@@ -86,6 +93,17 @@ func (m *matcher) weights(v, w *graph.Value, x, y *recognize.Constant, transpose
 		}
 	}
 	return nil
+}
+
+// unrounded returns the errors against the float32 elements of IN, if those of a measurement are rounded to half.
+func (m *matcher) unrounded(e *measurement) (errstat.Stats, error) {
+	rounded, ok := e.x.Stored.(*modelfile.Payload)
+	if !ok || rounded.Made() == nil || rounded.Made().Round == nil {
+		return e.all, nil
+	}
+	from := &measurement{x: lazy.Stored(dtype.Float32, e.x.Shape, rounded.Made().From), y: e.y, blocks: e.blocks}
+	err := m.measure(from)
+	return from.all, err
 }
 
 // codes completes the match of a weight, after its errors were measured, with blocks that share a

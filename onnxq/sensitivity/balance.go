@@ -104,6 +104,7 @@ func (b *balancing) find(ctx context.Context) error {
 	if err != nil {
 		if ctx.Err() == nil { // the conversion does without factors
 			b.s.fit.Warnings = append(b.s.fit.Warnings, fmt.Sprintf("channels are not balanced: %v", err))
+			b.s.fit.Balance.Failed = true
 			return nil
 		}
 		return err
@@ -226,6 +227,8 @@ func (f *StaticFit) balanceText() string {
 	b := f.Balance
 	places := english.Plural(b.Of, "place", "")
 	switch {
+	case b.Failed:
+		return fmt.Sprintf("no factors of channels in %s: measuring the channels failed", places)
 	case b.Before == nil:
 		return fmt.Sprintf("no factors of channels are needed in %s", places)
 	case b.Places == 0:

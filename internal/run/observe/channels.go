@@ -100,12 +100,12 @@ func (c Channels) reduce(g *onnxpb.GraphProto, opset int64, of string) (names []
 		return out
 	}
 	integers := func(suffix string, v ...int64) string {
-		t := &onnxpb.TensorProto{Name: new(of + suffix), DataType: new(int32(dtype.Int64)), Dims: []int64{int64(len(v))}}
+		t := &onnxpb.TensorProto{DataType: new(int32(dtype.Int64)), Dims: []int64{int64(len(v))}}
 		for _, x := range v {
 			t.RawData = binary.LittleEndian.AppendUint64(t.RawData, uint64(x))
 		}
-		g.Initializer = append(g.Initializer, t)
-		return of + suffix
+		// In IR 3 an initializer must also be an input.
+		return node("Constant", suffix, nil, &onnxpb.AttributeProto{Name: new("value"), Type: onnxpb.AttributeProto_TENSOR.Enum(), T: t})
 	}
 	attribute := func(name string, v ...int64) *onnxpb.AttributeProto {
 		return &onnxpb.AttributeProto{Name: &name, Type: onnxpb.AttributeProto_INTS.Enum(), Ints: v}

@@ -15,7 +15,10 @@ import (
 
 // Channels are along any axis, and may be several elements each, or repeat. ONNX Runtime, if it is there, finds the same.
 func TestExtents(t *testing.T) {
-	path := modeltest.Write(t, &testmodels.Model{Proto: graphtext.Model(t, 13, "x:float[1,12] three:int64[3]=1,3,4", "h = Reshape(x, three)\nt = Transpose<perm=[0,2,1]>(h)\ny = Add(x, x)", "y")})
+	proto := graphtext.Model(t, 13, "x:float[1,12] three:int64[3]=1,3,4", "h = Reshape(x, three)\nt = Transpose<perm=[0,2,1]>(h)\ny = Add(x, x)", "y")
+	proto.IrVersion = new(int64(3)) // an initializer must be an input, too
+	proto.Graph.Input = append(proto.Graph.Input, graphtext.Model(t, 13, "three:int64[3]", "y = Identity(three)", "y").Graph.Input...)
+	path := modeltest.Write(t, &testmodels.Model{Proto: proto})
 	data := filepath.Join(t.TempDir(), "x.npy")
 	if err := modeltest.WriteSamples(data, 6, 12); err != nil {
 		t.Fatal(err)
