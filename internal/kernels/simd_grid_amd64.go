@@ -41,3 +41,13 @@ func addGridErrors(e *[GridLanes]float64, x []float32, grid, scale *[GridLanes]f
 		addGridErrorsAVX2(&e[lane], &x[lane], rows, &grid[lane], &scale[lane], &least[lane], &greatest[lane], int(f.Type))
 	}
 }
+
+func (w *WeightedSums) add(x []float32, weights []float64) {
+	if instructions == plainGo {
+		w.addGo(x, weights)
+		return
+	}
+	for lane := 0; lane < GridLanes; lane += 8 {
+		weighRoundedAVX2(&w.XQ[lane], &w.QQ[lane], &x[lane], &weights[0], len(weights), &w.Inverse[lane], &w.Least[lane], &w.Greatest[lane])
+	}
+}

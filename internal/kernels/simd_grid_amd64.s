@@ -1183,3 +1183,55 @@ float32Row:
 	VMOVUPD       Z6, 64(AX)
 	VZEROUPPER
 	RET
+
+// func weighRoundedAVX2(xq *float64, qq *float64, x *float32, weights *float64, rows int, inverse *float32, least *float32, greatest *float32)
+// Requires: AVX, AVX2
+TEXT ·weighRoundedAVX2(SB), NOSPLIT, $0-64
+	MOVQ    x+16(FP), AX
+	MOVQ    weights+24(FP), CX
+	MOVQ    rows+32(FP), DX
+	MOVQ    inverse+40(FP), BX
+	VMOVUPS (BX), Y0
+	MOVQ    least+48(FP), BX
+	VMOVUPS (BX), Y1
+	MOVQ    greatest+56(FP), BX
+	VMOVUPS (BX), Y2
+	VPXOR   Y3, Y3, Y3
+	VPXOR   Y4, Y4, Y4
+	VPXOR   Y5, Y5, Y5
+	VPXOR   Y6, Y6, Y6
+	MOVQ    DX, DX
+
+row:
+	VMULPS       (AX), Y0, Y7
+	VROUNDPS     $0x08, Y7, Y7
+	VMAXPS       Y1, Y7, Y7
+	VMINPS       Y2, Y7, Y7
+	VBROADCASTSD (CX), Y8
+	VCVTPS2PD    X7, Y10
+	VCVTPS2PD    (AX), Y9
+	VMULPD       Y10, Y8, Y11
+	VMULPD       Y11, Y9, Y9
+	VADDPD       Y9, Y3, Y3
+	VMULPD       Y11, Y10, Y10
+	VADDPD       Y10, Y5, Y5
+	VEXTRACTF128 $0x01, Y7, X9
+	VCVTPS2PD    X9, Y9
+	VCVTPS2PD    16(AX), Y7
+	VMULPD       Y9, Y8, Y8
+	VMULPD       Y8, Y7, Y7
+	VADDPD       Y7, Y4, Y4
+	VMULPD       Y8, Y9, Y9
+	VADDPD       Y9, Y6, Y6
+	ADDQ         $0x08, CX
+	ADDQ         $0x40, AX
+	DECQ         DX
+	JNZ          row
+	MOVQ         xq+0(FP), AX
+	MOVQ         qq+8(FP), CX
+	VMOVUPD      Y3, (AX)
+	VMOVUPD      Y5, (CX)
+	VMOVUPD      Y4, 32(AX)
+	VMOVUPD      Y6, 32(CX)
+	VZEROUPPER
+	RET

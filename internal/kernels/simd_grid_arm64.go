@@ -22,3 +22,5 @@ func addGridErrors(e *[GridLanes]float64, x []float32, grid, scale *[GridLanes]f
 		addGridErrorsNEON(&e[lane], &x[lane], len(x)/GridLanes, &grid[lane], &scale[lane], &least[lane], &greatest[lane], int(f.Type))
 	}
 }
+
+func (w *WeightedSums) add(x []float32, weights []float64) { w.addGo(x, weights) }

@@ -15,3 +15,6 @@ func addGridErrorsAVX2(e *float64, x *float32, rows int, grid *float32, scale *f
 
 //go:noescape
 func addGridErrorsAVX512(e *float64, x *float32, rows int, grid *float32, scale *float32, least *int32, greatest *int32, typ int)
+
+//go:noescape
+func weighRoundedAVX2(xq *float64, qq *float64, x *float32, weights *float64, rows int, inverse *float32, least *float32, greatest *float32)

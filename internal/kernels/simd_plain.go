@@ -44,6 +44,8 @@ func multiplyTile(c []float32, stride int, from []float32, fromStride int, a, b 
 
 func (s *GridSearch) find(x []float32, all bool) { s.findGo(x, all) }
 
+func (w *WeightedSums) add(x []float32, weights []float64) { w.addGo(x, weights) }
+
 func addGridErrors(e *[GridLanes]float64, x []float32, grid, scale *[GridLanes]float32, zero *[GridLanes]byte, f Format) {
 	addGridErrorsGo(e, x, grid, scale, zero, f)
 }

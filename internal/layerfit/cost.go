@@ -89,19 +89,19 @@ func (c *calibration) observed(group []*inputs) []string {
 }
 
 // What the parts of a calibration reach of the rate of products of large matrices, and what an element takes beside them, in
-// products. All are measured: BenchmarkLayer of package secondorder, and profiles of calibrations.
+// products. All are measured: BenchmarkLayer, and profiles of calibrations.
 const (
-	sumsShare   = 0.9  // of the rate, for sums over inputs
-	factorShare = 0.4  // for factors
-	share       = 0.6  // for codes
-	perWeight   = 260  // codes of mse of a weight
-	gridWeight  = 6000 // first scales of best
-	perInput    = 100  // to look at an input of a layer
-	perPatch    = 500  // to copy an element of a patch of a convolution
-	perTarget   = 130  // for an element of a target, beside its products
-	perByte     = 30   // to write a byte of a model, and to read it
-	perHanded   = 300  // for a number that a run returns, all processes together
-	perShare    = 600  // for the exponential of a logit
+	sumsShare   = 0.9 // of the rate, for sums over inputs
+	factorShare = 0.4 // for factors
+	share       = 0.6 // for codes
+	perWeight   = 260 // codes of mse of a weight
+	perTry      = 40  // first scales of best: to try one for a weight
+	perInput    = 100 // to look at an input of a layer
+	perPatch    = 500 // to copy an element of a patch of a convolution
+	perTarget   = 130 // for an element of a target, beside its products
+	perByte     = 30  // to write a byte of a model, and to read it
+	perHanded   = 300 // for a number that a run returns, all processes together
+	perShare    = 600 // for the exponential of a logit
 )
 
 // session is how long it takes to start a process that runs a small part of a model.
@@ -216,7 +216,7 @@ func (c *calibration) cost(of Inputs, passes func(*quantize.Weight) float64) (co
 func (c *calibration) codes(w *quantize.Weight, passes func(*quantize.Weight) float64) float64 {
 	each := float64(w.K)*passes(w)/share + perWeight
 	if c.Algorithm == spec.Best {
-		each += gridWeight
+		each += secondorder.GridTries(w.SecondOrder(w.Codec)) * perTry
 	}
 	return float64(w.Elements()) * each
 }

@@ -7,7 +7,6 @@ import (
 
 	"onnxquant/internal/buffer"
 	"onnxquant/internal/linalg"
-	"onnxquant/internal/packing"
 	"onnxquant/internal/quantize"
 	"onnxquant/internal/secondorder"
 	"onnxquant/internal/work"
@@ -107,6 +106,9 @@ func (c *calibration) mse(ctx context.Context, l Layer, to *quantize.Found) erro
 // panels finds the codes of a part of the columns of a weight, one panel at a time. Without a Hessian
 // it finds the codes of mse.
 func (s *solver) panels(ctx context.Context, w *quantize.Weight, part int, t *target, to *quantize.Found) (total sums, err error) {
+	if err := s.shifts(ctx, t); err != nil {
+		return total, err
+	}
 	width := s.c.panelWidth(w.K)
 	n := int64(t.n)
 	all := make([]sums, (n-1)/width+1)
@@ -148,12 +150,11 @@ type panel struct {
 	multiply linalg.Multiplier
 	blocks   blocks
 
-	raw        []byte
-	weights    []float32 // as they are stored
-	by         []float32 // how far the target is from them, or decoded codes are
-	transposed []float32
-	outputs    []float32 // on the rows that are held out
-	base       []float32 // the output of the weights, minus the wanted output
+	raw     []byte
+	weights []float32 // as they are stored
+	by      []float32 // how far decoded codes are from them
+	outputs []float32 // on the rows that are held out
+	base    []float32 // the output of the weights, minus the wanted output
 }
 
 func (p *panel) run(ctx context.Context, to *quantize.Found) (e sums, err error) {
@@ -187,9 +188,7 @@ func (p *panel) run(ctx context.Context, to *quantize.Found) (e sums, err error)
 		case p.c.Algorithm == spec.AWQ:
 			p.clip.Find(c, p.m.h, f)
 		case p.target.g != nil:
-			if err := p.aimed(ctx, codes, f, &e); err != nil {
-				return e, err
-			}
+			p.aimed(codes, f, &e)
 			return e, codes.write(to)
 		default:
 			p.factor.Round(&p.rounder, c, f)
@@ -202,15 +201,13 @@ func (p *panel) run(ctx context.Context, to *quantize.Found) (e sums, err error)
 
 // aimed finds the codes of gptq for the wanted outputs, and keeps those for the outputs of the weights if these are
 // better on the held-out rows.
-func (p *panel) aimed(ctx context.Context, codes coder, f secondorder.Format, e *sums) error {
+func (p *panel) aimed(codes coder, f secondorder.Format, e *sums) {
 	p.factor.Round(&p.rounder, &p.columns, f)
 	codes.takeCodes()
 	plain := p.measure(codes)
 	codes.keep()
 	e.found = plain
-	if err := p.shift(ctx); err != nil {
-		return err
-	}
+	p.shift()
 	for range 2 { // the whole way to the wanted outputs, and half of it
 		p.factor.Round(&p.rounder, &p.columns, f)
 		codes.takeCodes()
@@ -223,7 +220,6 @@ func (p *panel) aimed(ctx context.Context, codes coder, f secondorder.Format, e 
 		}
 	}
 	codes.restore()
-	return nil
 }
 
 // best finds the codes of best, and keeps those of gptq if they are better on the held-out rows.
@@ -233,16 +229,14 @@ func (p *panel) best(ctx context.Context, codes coder, f secondorder.Format, e *
 	codes.takeCodes()
 	gptq := p.measure(codes)
 	codes.keep()
-	if err := p.shift(ctx); err != nil {
-		return err
-	}
+	p.shift()
 	if err := codes.weighted(ctx, secondorder.Importance(p.h.Diagonal)); err != nil {
 		return err
 	}
 	p.search.Refine(p.factor, c, p.h, f)
 	codes.takeCodes()
 	e.found, e.columns = p.measure(codes), p.n
-	if e.found > gptq {
+	if !(e.found <= gptq) {
 		codes.restore()
 		e.found, e.simpler = gptq, p.n
 	}
@@ -290,31 +284,4 @@ func (p *panel) measure(codes coder) float64 {
 	copy(outputs, p.base)
 	p.multiply.Add(linalg.Of(outputs, held.Rows, n), 1, held, linalg.Of(by, k, n))
 	return squares(outputs)
-}
-
-// shift moves the weights to the least-squares solution for the wanted outputs. The target differs
-// from the weights' own output because the codes of earlier layers changed the inputs.
-func (p *panel) shift(ctx context.Context) error {
-	if p.target.g == nil {
-		return nil
-	}
-	k, n := p.m.k, int(p.n)
-	by := buffer.Grow(&p.by, int64(k*n))
-	scale := 1 / p.mean
-	for i := range k {
-		g := p.target.g[i*p.target.n+int(p.first):][:n]
-		for j, v := range g {
-			by[i*n+j] = float32(float64(v) * scale)
-		}
-	}
-	transposed := buffer.Grow(&p.transposed, int64(k*n))
-	packing.Transpose(transposed, by, k, n)
-	if err := p.factor.Solve(ctx, 1, linalg.Of(transposed, n, k)); err != nil {
-		return err
-	}
-	packing.Transpose(by, transposed, n, k)
-	for i, v := range by {
-		p.columns.Weights[i] += v
-	}
-	return nil
 }

@@ -89,25 +89,39 @@ func (m *Multiplier) Add(c Matrix, factor float32, a, b Matrix) {
 	}
 }
 
-// Add adds factor·a·b to c, whose rows are contiguous, on several workers.
+// Add adds factor·a·b to c, whose rows are contiguous, on several workers. A worker packs a part of b once for some parts of a.
 func Add(ctx context.Context, workers int, c Matrix, factor float32, a, b Matrix) error {
-	return add(ctx, workers, c, factor, a, b, false)
+	if c.Rows == 0 || c.Columns == 0 {
+		return nil
+	}
+	across := (c.Columns-1)/width + 1
+	tall := height * min(4, max(1, c.Rows*across/height/workers)) // there is a part for each worker
+	return work.Each(ctx, workers, across*((c.Rows-1)/tall+1), func(_ context.Context, m *Multiplier, part int) error {
+		i, j := part/across*tall, part%across*width
+		rows, columns := min(tall, c.Rows-i), min(width, c.Columns-j)
+		for k := 0; k < a.Columns; k += depth {
+			n := min(depth, a.Columns-k)
+			m.packRight(b.Part(k, j, n, columns))
+			for y := 0; y < rows; y += height {
+				some := min(height, rows-y)
+				m.packLeft(a.Part(i+y, k, some, n), factor)
+				m.addTiles(c.Part(i+y, j, some, columns), n, false, 0, begin{})
+			}
+		}
+		return nil
+	})
 }
 
 // AddLower is Add for a symmetric product. It changes the diagonal of c and the elements below.
 func AddLower(ctx context.Context, workers int, c Matrix, factor float32, a, b Matrix) error {
-	return add(ctx, workers, c, factor, a, b, true)
-}
-
-func add(ctx context.Context, workers int, c Matrix, factor float32, a, b Matrix, lower bool) error {
 	var parts [][2]int
 	for i := 0; i < c.Rows; i += height {
-		for j := 0; j < c.Columns && !(lower && j > i+height); j += width {
+		for j := 0; j < c.Columns && j <= i+height; j += width {
 			parts = append(parts, [2]int{i, j})
 		}
 	}
 	return work.Each(ctx, workers, len(parts), func(_ context.Context, m *Multiplier, i int) error {
-		m.addPart(c, factor, a, b, parts[i][0], parts[i][1], lower)
+		m.addPart(c, factor, a, b, parts[i][0], parts[i][1], true)
 		return nil
 	})
 }
@@ -118,7 +132,7 @@ func (m *Multiplier) addPart(c Matrix, factor float32, a, b Matrix, i, j int, lo
 	for k := 0; k < a.Columns; k += depth {
 		n := min(depth, a.Columns-k)
 		m.packLeft(a.Part(i, k, rows, n), factor)
-		pack(buffer.Grow(&m.right, int64(up(columns, kernels.TileColumns)*n)), b.Part(k, j, n, columns), kernels.TileColumns, 1)
+		m.packRight(b.Part(k, j, n, columns))
 		m.addTiles(c.Part(i, j, rows, columns), n, lower, j-i, m.begin.at(i, j, k, n, a.Columns))
 	}
 }
@@ -126,6 +140,11 @@ func (m *Multiplier) addPart(c Matrix, factor float32, a, b Matrix, i, j int, lo
 // packLeft packs rows of a left operand.
 func (m *Multiplier) packLeft(a Matrix, factor float32) {
 	pack(buffer.Grow(&m.left, int64(up(a.Rows, kernels.TileRows)*a.Columns)), a.T(), kernels.TileRows, factor)
+}
+
+// packRight packs columns of a right operand.
+func (m *Multiplier) packRight(b Matrix) {
+	pack(buffer.Grow(&m.right, int64(up(b.Columns, kernels.TileColumns)*b.Rows)), b, kernels.TileColumns, 1)
 }
 
 // addTiles adds the product of the packed operands, of n columns and rows, to c. With lower it leaves out elements

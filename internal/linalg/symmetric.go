@@ -113,7 +113,18 @@ func Mirror(a Matrix) {
 	}
 }
 
-// transpose sets the elements of a matrix to those of another's transpose. Rows of both are contiguous.
+// Transpose sets the elements of a matrix to those of another's transpose. Rows of both are contiguous.
+func Transpose(to, from Matrix) {
+	const side = 16
+	for i := 0; i < from.Rows; i += side {
+		for j := 0; j < from.Columns; j += side {
+			rows, columns := min(side, from.Rows-i), min(side, from.Columns-j)
+			transpose(to.Part(j, i, columns, rows), from.Part(i, j, rows, columns))
+		}
+	}
+}
+
+// transpose is Transpose of a few elements.
 func transpose(to, from Matrix) {
 	for x := range from.Rows {
 		row := from.row(x)

@@ -13,12 +13,11 @@ import (
 	"onnxquant/internal/work"
 )
 
-var layerK = flag.Int("layer.k", 1024, "elements of a column in BenchmarkLayer")
+var layerK = flag.Int("layer.k", 1024, "elements of a column in BenchmarkParts")
 
-// BenchmarkLayer measures the processor time of what finds the codes of a layer: 512 rows of inputs, the factor, and 128
-// columns by each algorithm. It adds these up to a layer of as many columns and 16,384 rows; docs/calibration.md adds them
-// up to models.
-func BenchmarkLayer(b *testing.B) {
+// BenchmarkParts measures the processor time of what finds the codes of a layer: 512 rows of inputs, the factor, and 128
+// columns by each algorithm. BenchmarkLayer of package layerfit measures whole layers.
+func BenchmarkParts(b *testing.B) {
 	const rows, n = 512, 128
 	k, f := *layerK, Format{Codec: int4.Codec{Bits: 4, Signed: true}, Block: 32}
 	r := rand.New(rand.NewPCG(1, 2))
@@ -38,12 +37,10 @@ func BenchmarkLayer(b *testing.B) {
 	var factor *Factor
 	var m linalg.Multiplier
 	line := fmt.Sprintf("K %d", k)
-	took := map[string]float64{}
 	step := func(what string, do func()) {
 		start := work.Spent()
 		do()
-		took[what] = (work.Spent() - start).Seconds()
-		line += fmt.Sprintf(", %s %.3f s", what, took[what])
+		line += fmt.Sprintf(", %s %.3f s", what, (work.Spent() - start).Seconds())
 	}
 	for b.Loop() {
 		clear(h)
@@ -80,11 +77,6 @@ func BenchmarkLayer(b *testing.B) {
 		step("Find", func() { new(Search).Find(factor, start, h, f, 4) })
 		line += fmt.Sprintf(", error of Refine %.4f of Find's", refined/start.sum(h))
 	}
-	const times = 16384 / rows
-	panels, held := float64(k)/n, took["outputs of 512 rows"]
-	gptq := times*took["sum of 512 rows"] + took["factor"] + panels*(took["mse"]+took["gptq"]+3*held)
-	best := gptq + panels*(times*took["sum for the targets of 128 columns"]+took["shift"]+took["grid"]+took["Refine"]+held)
-	line += fmt.Sprintf("; a layer of %d columns: gptq %.1f s, best %.1f s, %.1f times", k, gptq, best, best/gptq)
 	b.Log(line)
 }
 

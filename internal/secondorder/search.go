@@ -35,7 +35,7 @@ func roundsOf(k int, format Format) int {
 	case k <= 2048:
 		return 3
 	}
-	return 2
+	return 1
 }
 
 // RefinePasses is how often Refine multiplies the Hessian by columns of K elements: half a time for rounding, half a time

@@ -286,3 +286,39 @@ func (s isa) toFloat64(v reg.VecVirtual, half int, to reg.VecVirtual) {
 		VCVTPS2PD(s.half(to), to)
 	}
 }
+
+// weighRounded adds up weighted products of elements and codes, and of codes and codes, of blocks side by side.
+func weighRounded() {
+	s := isas[0]
+	TEXT("weighRoundedAVX2", NOSPLIT, "func(xq, qq *float64, x *float32, weights *float64, rows int, inverse, least, greatest *float32)")
+	Pragma("noescape")
+	x, weights, rows := param("x"), param("weights"), param("rows")
+	inverse := s.loaded(mem(param("inverse")))
+	least, greatest := s.loaded(mem(param("least"))), s.loaded(mem(param("greatest")))
+	xq, qq := [2]reg.VecVirtual{s.zero(), s.zero()}, [2]reg.VecVirtual{s.zero(), s.zero()}
+	eachGridRow("row", x, rows, func(x operand.Mem) {
+		q, weight := s.vector(), s.vector()
+		VMULPS(x, inverse, q)
+		VROUNDPS(operand.U8(8), q, q)
+		VMAXPS(least, q, q)
+		VMINPS(greatest, q, q)
+		VBROADCASTSD(mem(weights), weight)
+		for i := range xq {
+			v, code, weighted := s.vector(), s.vector(), s.vector()
+			s.toFloat64(q, i, code)
+			VCVTPS2PD(x.Offset(16*i), v)
+			VMULPD(code, weight, weighted)
+			VMULPD(weighted, v, v)
+			VADDPD(v, xq[i], xq[i])
+			VMULPD(weighted, code, code)
+			VADDPD(code, qq[i], qq[i])
+		}
+		ADDQ(operand.U8(8), weights)
+	})
+	toXQ, toQQ := param("xq"), param("qq")
+	for i := range xq {
+		VMOVUPD(xq[i], operand.Mem{Base: toXQ, Disp: 32 * i})
+		VMOVUPD(qq[i], operand.Mem{Base: toQQ, Disp: 32 * i})
+	}
+	end()
+}

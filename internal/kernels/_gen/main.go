@@ -45,6 +45,7 @@ func main() {
 		for _, s := range isas {
 			addGridErrors(s)
 		}
+		weighRounded()
 		Generate()
 		return
 	}
