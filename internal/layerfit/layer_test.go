@@ -30,10 +30,8 @@ func BenchmarkLayer(b *testing.B) {
 		rows = 4 * k
 	}
 	for b.Loop() {
-		in := newLayerInputs(k, n)
-		var gptq, best layerCost
-		gptq.begin(b, spec.GPTQ, in)
-		best.begin(b, spec.Best, in)
+		in := newLayerInputs(k, n, 1)
+		gptq, best := newLayerCost(b, spec.GPTQ, in), newLayerCost(b, spec.Best, in)
 		const held = 9 // every tenth batch is held out
 		for batch, added := 0, 0; added < rows; batch++ {
 			in.next()
@@ -69,8 +67,8 @@ type layerInputs struct {
 	parts, errors []float32 // of directions, in a row
 }
 
-func newLayerInputs(k, n int) *layerInputs {
-	in := &layerInputs{k: k, n: n, rank: k / 4, rng: rand.New(rand.NewPCG(1, 2)), scale: make([]float64, k)}
+func newLayerInputs(k, n int, seed uint64) *layerInputs {
+	in := &layerInputs{k: k, n: n, rank: k / 4, rng: rand.New(rand.NewPCG(seed, 2)), scale: make([]float64, k)}
 	room := func(size int) []float32 { return make([]float32, size) }
 	in.directions, in.through, in.weights = room(in.rank*k), room(in.rank*n), room(k*n)
 	in.x, in.y, in.parts, in.errors = room(layerBatch*k), room(layerBatch*n), room(layerBatch*in.rank), room(layerBatch*in.rank)
@@ -128,17 +126,27 @@ type layerCost struct {
 	errors              sums
 }
 
-func (l *layerCost) begin(b *testing.B, algorithm spec.Algorithm, in *layerInputs) {
-	l.layer = layer(int64(in.k), int64(in.n), "x")
+func newLayerCost(tb testing.TB, algorithm spec.Algorithm, in *layerInputs) *layerCost {
+	l := &layerCost{layer: layer(int64(in.k), int64(in.n), "x")}
 	l.layer.Weight.DType, l.layer.Weight.Source, l.layer.Weight.Block = dtype.Float32, in, int64(*layerBlock)
 	l.c = newCalibration([]Layer{l.layer}, nil, Options{Algorithm: algorithm, Threads: *layerThreads, Memory: *layerMemory})
-	s, _, err := openStore(b.TempDir()+"/state", "key", false)
+	s, _, err := openStore(tb.TempDir()+"/state", "key", false)
 	if err != nil {
-		b.Fatal(err)
+		tb.Fatal(err)
 	}
-	b.Cleanup(func() { s.close(false) })
+	tb.Cleanup(func() { s.close(false) })
 	l.c.Result = newResult(1, s)
 	l.moments = newMoments(in.k, 1, []*target{newTarget(in.k, in.n, l.c.targets(l.layer))})
+	return l
+}
+
+// add adds a row of inputs, or holds it out.
+func (l *layerCost) add(tb testing.TB, in *layerInputs, r int, hold bool) error {
+	var y [1][]float32
+	if l.moments.targets[0].g != nil {
+		y[0] = in.y[r*in.n:][:in.n]
+	}
+	return l.moments.add(tb.Context(), *layerThreads, hold, in.x[r*in.k:][:in.k], y[:])
 }
 
 // timed adds the processor time that something takes.
@@ -151,14 +159,9 @@ func timed(to *float64, do func() error, b *testing.B) {
 }
 
 func (l *layerCost) observe(b *testing.B, in *layerInputs, hold bool) {
-	y := make([][]float32, 1)
 	timed(&l.sums, func() error {
 		for r := range layerBatch {
-			y[0] = nil
-			if l.moments.targets[0].g != nil {
-				y[0] = in.y[r*in.n:][:in.n]
-			}
-			if err := l.moments.add(b.Context(), *layerThreads, hold, in.x[r*in.k:][:in.k], y); err != nil {
+			if err := l.add(b, in, r, hold); err != nil {
 				return err
 			}
 		}
