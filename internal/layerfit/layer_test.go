@@ -23,7 +23,8 @@ var (
 )
 
 // BenchmarkLayer measures the processor time for the codes of a layer by gptq and by best, in turn, on the same inputs: sums,
-// the factor, and codes. It also tells the errors on held-out rows. docs/calibration.md adds the times up to models.
+// the factor, and codes. It also tells the errors on held-out rows, and the times of a layer of K columns and 4·K rows if these grow
+// with columns and rows. docs/calibration.md adds the times up to models.
 func BenchmarkLayer(b *testing.B) {
 	k, n, rows := *layerK, *layerN, *layerRows
 	if rows == 0 {
@@ -32,12 +33,12 @@ func BenchmarkLayer(b *testing.B) {
 	for b.Loop() {
 		in := newLayerInputs(k, n, 1)
 		gptq, best := newLayerCost(b, spec.GPTQ, in), newLayerCost(b, spec.Best, in)
-		const held = 9 // every tenth batch is held out
 		for batch, added := 0, 0; added < rows; batch++ {
 			in.next()
-			gptq.observe(b, in, batch%10 == held)
-			best.observe(b, in, batch%10 == held)
-			if batch%10 != held {
+			hold := batch%heldOutEvery == 0
+			gptq.observe(b, in, hold)
+			best.observe(b, in, hold)
+			if !hold {
 				added += layerBatch
 			}
 		}
@@ -47,6 +48,10 @@ func BenchmarkLayer(b *testing.B) {
 		b.Log("gptq " + gptq.String())
 		b.Log("best " + best.String())
 		b.Logf("best takes %.2f times as long; gptq's codes are better in %d of %d columns", best.all()/gptq.all(), best.errors.simpler, best.errors.columns)
+		wide, long := float64(k)/float64(n), 4*float64(k)/float64(rows)
+		simple := long*gptq.sums + gptq.factor + wide*gptq.codes
+		all := long*(gptq.sums+wide*(best.sums-gptq.sums)) + best.factor + wide*best.codes
+		b.Logf("by rows and columns, a layer of %d columns and %d rows: gptq %.1f s, best %.1f s, %.2f times", k, 4*k, simple, all, all/simple)
 	}
 }
 
