@@ -2,6 +2,7 @@ package linalg
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -319,5 +320,37 @@ func TestFactorKeepsUpperTriangle(t *testing.T) {
 				t.Fatalf("no mirror at %d, %d", i, j)
 			}
 		}
+	}
+}
+
+// Sums are the same in any parts, and so are quotients of rows that are divided together or apart.
+func TestPartsHaveTheSameSums(t *testing.T) {
+	for _, size := range [][3]int{{1300, 700, 300}, {250, 1100, 257}, {1000, 40, 513}} {
+		c, a, b := random(1, size[0], size[1]), random(2, size[0], size[2]), random(3, size[2], size[1])
+		want := Of(slices.Clone(c.Data), c.Rows, c.Columns)
+		new(Multiplier).Add(want, -1, a, b)
+		for workers := range 3 {
+			got := Of(slices.Clone(c.Data), c.Rows, c.Columns)
+			if err := Add(t.Context(), workers+1, got, -1, a, b); err != nil || !slices.Equal(got.Data, want.Data) {
+				t.Errorf("%v with %d workers: other sums (%v)", size, workers+1, err)
+			}
+		}
+	}
+	l, all := random(4, 130, 130), random(5, 70, 130)
+	for i := range l.Rows {
+		l.Data[i*l.Row+i] = 20
+	}
+	apart := Of(slices.Clone(all.Data), all.Rows, all.Columns)
+	divide := func(b Matrix) {
+		if err := errors.Join(DivideRight(t.Context(), 1, b, l), DivideRightTransposed(t.Context(), 1, b, l)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	divide(all)
+	for i := 0; i < apart.Rows; i += 9 {
+		divide(apart.Part(i, 0, min(9, apart.Rows-i), apart.Columns))
+	}
+	if !slices.Equal(apart.Data, all.Data) {
+		t.Error("rows that are divided apart have other quotients")
 	}
 }
