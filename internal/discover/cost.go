@@ -39,13 +39,25 @@ func (d *Decision) cheapest(c Choice, x *graph.Graph, s *graph.Shapes, opts Opti
 	return c, undecoded(c, x)
 }
 
-// once has Cast and Mul decode a weight, unless ONNX Runtime fuses its DequantizeLinear with a product.
+// once has Cast and Mul decode a weight, unless ONNX Runtime fuses its DequantizeLinear with products of one row that take no more time
+// than with floats. With more rows, that depends on the processor: without VNNI, they take longer.
 func (d *Decision) once(c Choice, x *graph.Graph, s *graph.Shapes) Choice {
-	if c.foldable() && !c.Target.Tables(c.Format) && d.decoded(c, x, s).Unfused() != "" {
+	if !c.foldable() || c.Target.Tables(c.Format) {
+		return c
+	}
+	moreRows := slices.ContainsFunc(d.Reach.Leaves, func(l reach.Leaf) bool { return rowsOf(l, x, s) != 1 })
+	if d.decoded(c, x, s).Unfused() != "" || moreRows || !d.fastFused(c, x, s) {
 		c.Folded = true
 		d.remark(decodedOnce)
 	}
 	return c
+}
+
+// fastFused reports whether each product with which ONNX Runtime fuses the DequantizeLinear of the weight takes no more time than one
+// with floats.
+func (d *Decision) fastFused(c Choice, x *graph.Graph, s *graph.Shapes) bool {
+	c.AccuracyLevel = spec.AccuracyInt8 // as ONNX Runtime fuses
+	return d.fast(c, NBits{Product: true, Block: int64(fusedBlock(c))}, x, s)
 }
 
 // AtEveryRun reports whether ONNX Runtime decodes the weight at every run, which has a DequantizeLinear if
@@ -82,10 +94,7 @@ func (d *Decision) fused(c Choice, x *graph.Graph, s *graph.Shapes, forceDQ stri
 	zeros := why != "" && lacking != "" && d.fusedWithZeros(c, x, s)
 	switch {
 	case why == "" || zeros:
-		as := c
-		as.AccuracyLevel = spec.AccuracyInt8 // as ONNX Runtime fuses
-		n = NBits{Product: true, Block: int64(fusedBlock(c))}
-		if !d.fast(as, n, x, s) {
+		if !d.fastFused(c, x, s) {
 			return c, false
 		}
 		if c.StoredZeros = zeros; zeros {
