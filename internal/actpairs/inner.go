@@ -248,33 +248,43 @@ func (f *innerValues) gelu(n *onnxpb.NodeProto) {
 // hardSwish finds the HardSwish around a Clip: a product of x with Clip(x + 3, 0, 6), and with 1 / 6 before or behind.
 func (f *innerValues) hardSwish(n *onnxpb.NodeProto) {
 	sum := f.x.Source(n, 0)
-	if sum == nil || sum.Node == nil || sum.Tensor != nil || sum.Node.GetOpType() != "Add" {
+	least, most, ok := boundsOf(f.x, n)
+	if !ok || least != 0 || most != 6 || sum == nil || sum.Node == nil || sum.Tensor != nil || sum.Node.GetOpType() != "Add" {
 		return
 	}
 	x, other := f.x.Source(sum.Node, 0), f.x.Source(sum.Node, 1)
 	if _, ok := f.x.ConstantFloat(x); ok {
 		x, other = other, x
 	}
-	if _, ok := f.x.ConstantFloat(other); !ok || x == nil || x.Tensor != nil {
+	if c, ok := f.x.ConstantFloat(other); !ok || c != 3 || x == nil || x.Tensor != nil {
 		return
 	}
-	r, v, product := f.region(x), f.x.Made(n), false
-	for r.add(v) {
+	r, v, factor, product := f.region(x), f.x.Made(n), 1.0, false
+	for r.add(v) && !(product && math.Abs(6*factor-1) < 1e-3) {
 		u := soleReader(v)
 		if u == nil {
-			break
+			return
 		}
 		made := f.x.Made(u)
-		if f.scaled(made) != v {
-			a, b := f.x.Source(u, 0), f.x.Source(u, 1)
-			if product || u.GetOpType() != "Mul" || !(a == v && b == x || a == x && b == v) {
-				break
+		a, b := f.x.Source(u, 0), f.x.Source(u, 1)
+		switch {
+		case f.scaled(made) == v:
+			c, divisor := f.x.ConstantFloat(b)
+			if !divisor {
+				c, _ = f.x.ConstantFloat(a)
 			}
+			if u.GetOpType() == "Div" {
+				c = 1 / c
+			}
+			factor *= float64(c)
+		case product || u.GetOpType() != "Mul" || !(a == v && b == x || a == x && b == v):
+			return
+		default:
 			product = true
 		}
 		v = made
 	}
-	if product {
+	if r.contains(v) {
 		f.keep(r)
 	}
 }

@@ -9,10 +9,10 @@ import (
 	"onnxquant/internal/testing/modeltest"
 )
 
-// What is inside of a written-out normalization or Gelu stays in float: not what enters it, not its result, and nothing that
+// What is inside of a written-out normalization, Gelu or HardSwish stays in float: not what enters it, not its result, and nothing that
 // only looks like it.
 func TestInner(t *testing.T) {
-	const values = "x:float[2,4] z:float[2,4] g:float[4]=1,2 b:float[4]=1,2 w:float[4,4]=1,2 zero:float=0.0 six:float=6.0 e:float=0.00001 two:float=2.0 half:float=0.5 minus:float=-0.5 one:float=1.0 c:float=0.044715 three:float=3.0 r:float=1.4142 s:int64[2]=2,1 m:int64[1]=-1"
+	const values = "x:float[2,4] z:float[2,4] g:float[4]=1,2 b:float[4]=1,2 w:float[4,4]=1,2 zero:float=0.0 six:float=6.0 sixth:float=0.16666667 e:float=0.00001 two:float=2.0 half:float=0.5 minus:float=-0.5 one:float=1.0 c:float=0.044715 three:float=3.0 r:float=1.4142 s:int64[2]=2,1 m:int64[1]=-1"
 	const mean, variance = `m1 = ReduceMean<axes=[-1]>(x); d = Sub(x, m1); `, `q = Pow(d, two); v = ReduceMean<axes=[-1]>(q); a = Add(v, e); o = Sqrt(a); `
 	for _, c := range []struct{ name, nodes, want string }{
 		{"LayerNormalization", mean + variance + `n = Div(d, o); k = Mul(n, g); y = Add(k, b)`, "m1 d q v a o n k"},
@@ -31,7 +31,13 @@ func TestInner(t *testing.T) {
 		{"Gelu of Tanh", `p = Pow(x, three); q = Mul(p, c); v = Add(x, q); n = Mul(v, half); o = Tanh(n); a = Add(o, one); k = Mul(a, half); y = Mul(x, k)`, "p q v n o a k"},
 		{"HardSwish", `a = Add(x, three); q = Clip(a, zero, six); k = Mul(x, q); y = Div(k, six)`, "a q k"},
 		{"HardSwish, divided first, and a product", `a = Add(three, x); q = Clip(a, zero, six); k = Div(q, six); h = Mul(k, x); y = MatMul(h, w)`, "a q k"},
-		{"HardSwish that is scaled and added", `a = Add(x, three); q = Clip(a, zero, six); k = Mul(q, x); h = Div(k, six); n = Mul(h, two); y = Add(n, x)`, "a q k h"},
+		{"HardSwish that is scaled and added", `a = Add(x, three); q = Clip(a, zero, six); k = Mul(q, x); h = Div(k, six); n = Mul(h, two); y = Add(n, x)`, "a q k"},
+		{"a HardSwish by a factor of 1 / 6", `a = Add(x, three); q = Clip(a, zero, six); k = Mul(q, sixth); y = Mul(k, x)`, "a q k"},
+		{"another sum", `a = Add(x, two); q = Clip(a, zero, six); k = Mul(x, q); y = Div(k, six)`, ""},
+		{"another bound", `a = Add(x, three); q = Clip(a, one, six); k = Mul(x, q); y = Div(k, six)`, ""},
+		{"no upper bound", `a = Add(x, three); q = Clip(a, zero); k = Mul(x, q); y = Div(k, six)`, ""},
+		{"another divisor", `a = Add(x, three); q = Clip(a, zero, six); k = Mul(x, q); y = Div(k, three)`, ""},
+		{"no divisor", `a = Add(x, three); q = Clip(a, zero, six); y = Mul(x, q)`, ""},
 		{"a hard gate of something else", `a = Add(x, three); q = Clip(a, zero, six); k = Div(q, six); y = Mul(k, z)`, ""},
 		{"a Clip that two read", `a = Add(x, three); q = Clip(a, zero, six); k = Mul(x, q); h = Div(k, six); y = Add(h, q)`, ""},
 		{"a gate", `o = Tanh(z); a = Add(o, one); y = Mul(x, a)`, ""},

@@ -209,24 +209,24 @@ func normalization(m *marking, n *onnxpb.NodeProto) {
 
 // clipsTo reports whether codes for the range lo to hi, extended to 0, clip like a Relu or Clip.
 func (m *marking) clipsTo(n *onnxpb.NodeProto, lo, hi float32) bool {
-	least, most, ok := m.bounds(n)
+	least, most, ok := boundsOf(m.x, n)
 	return ok && min(lo, 0) >= least && max(hi, 0) <= most
 }
 
-// bounds returns the bounds of a Relu or Clip, if they are constant.
-func (m *marking) bounds(n *onnxpb.NodeProto) (least, most float32, ok bool) {
+// boundsOf returns the bounds of a Relu or Clip, if they are constant.
+func boundsOf(x *graph.Graph, n *onnxpb.NodeProto) (least, most float32, ok bool) {
 	inf := float32(math.Inf(1))
 	switch {
 	case n.GetOpType() == "Relu":
 		return 0, inf, true
-	case m.x.Opset < 11:
+	case x.Opset < 11:
 		return graph.FloatAttributeOr(n, "min", -inf), graph.FloatAttributeOr(n, "max", inf), true
 	}
 	least, most, ok = -inf, inf, true
 	for i, bound := range []*float32{1: &least, 2: &most} {
 		if bound != nil && graph.HasInput(n, i) {
 			known := false
-			*bound, known = m.x.ConstantFloat(m.x.Source(n, i))
+			*bound, known = x.ConstantFloat(x.Source(n, i))
 			ok = ok && known
 		}
 	}

@@ -19,6 +19,39 @@ var overflow = runtime.GOARCH == "amd64" && !cpu.X86.HasAVX512VNNI && !cpu.X86.H
 // exact sums of 8 bits lose less, too: otherwise the gain is chance. If nothing differs, it gives them 7 bits: few samples show
 // overflows, but one that does can have another result. Pure Go has exact sums: there, 7 bits are taken if they lose little.
 func (s *static) narrow(ctx context.Context) error {
+	return s.tryNarrow(ctx, func(eight, seven onnxq.OutputLoss) (bool, error) {
+		switch {
+		case s.held.engine.IsGo():
+			if s.fit.exact = s.limits.little(eight, seven); !s.fit.exact {
+				s.fit.Warnings = append(s.fit.Warnings, unseenOverflow)
+			}
+			return s.fit.exact, nil
+		case seven.Damage >= eight.Damage:
+			return seven.Damage == eight.Damage, nil
+		}
+		exact, err := s.held.plain().lossOfOutput(ctx, s.model, s.fit.Options)
+		return exact.Damage < eight.Damage*(1-leastOverflow), err
+	})
+}
+
+// narrowUnseen gives weights 7 bits, too, if the outputs lose next to nothing with either width, at most unseenDamage of the limit: the
+// difference is chance then, and other inputs may overflow.
+func (s *static) narrowUnseen(ctx context.Context) error {
+	if s.held == nil || s.held.engine.IsGo() || s.fit.wider || s.limits.given() {
+		return nil
+	}
+	return s.tryNarrow(ctx, func(eight, seven onnxq.OutputLoss) (bool, error) {
+		return unseen(eight, seven, s.held.usualLimit()), nil
+	})
+}
+
+// unseen reports whether both widths lose next to nothing.
+func unseen(eight, seven onnxq.OutputLoss, limit float64) bool {
+	return max(eight.Damage, seven.Damage) <= unseenDamage*limit
+}
+
+// tryNarrow measures weights of 7 bits where sums of products overflow, and takes them if a function accepts their loss.
+func (s *static) tryNarrow(ctx context.Context, accept func(eight, seven onnxq.OutputLoss) (bool, error)) error {
 	o := s.fit.Options
 	if !overflow || s.held == nil || o.ReduceRange || o.Format != "" || !runsHere(o) {
 		return nil
@@ -29,48 +62,14 @@ func (s *static) narrow(ctx context.Context) error {
 	}
 	o.ReduceRange, o.FullTables = true, true
 	seven, err := s.held.lossOfOutput(ctx, s.model, o)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case s.held.engine.IsGo():
-		if !s.limits.little(eight, seven) {
-			s.fit.Warnings = append(s.fit.Warnings, unseenOverflow)
-			return nil
-		}
-		s.fit.exact = true
-		s.fit.Options, s.fit.EightBits, s.fit.SevenBits, s.loss = o, &eight, &seven, &seven
-		return nil
-	case seven.Damage > eight.Damage:
-		return nil
 	}
-	if seven.Damage < eight.Damage {
-		exact, err := s.held.plain().lossOfOutput(ctx, s.model, s.fit.Options)
-		if err != nil || exact.Damage >= eight.Damage*(1-leastOverflow) {
-			return err
-		}
+	if ok, err := accept(eight, seven); err != nil || !ok {
+		return err
 	}
 	s.fit.Options, s.fit.EightBits, s.fit.SevenBits, s.loss = o, &eight, &seven, &seven
 	return nil
-}
-
-// narrowUnseen gives weights 7 bits, too, if the outputs lose next to nothing with either width, at most unseenDamage of the limit: the
-// difference is chance then, but an overflow that the held-out samples do not have would be none.
-func (s *static) narrowUnseen(ctx context.Context) error {
-	o := s.fit.Options
-	if !overflow || s.held == nil || o.ReduceRange || o.Format != "" || !runsHere(o) || s.held.engine.IsGo() || s.fit.wider || s.limits.given() {
-		return nil
-	}
-	eight, err := s.lossOfAll(ctx)
-	most := s.held.usualLimit() * unseenDamage
-	if err != nil || eight.Damage > most {
-		return err
-	}
-	o.ReduceRange, o.FullTables = true, true
-	seven, err := s.held.lossOfOutput(ctx, s.model, o)
-	if err == nil && seven.Damage <= most {
-		s.fit.Options, s.fit.EightBits, s.fit.SevenBits, s.loss = o, &eight, &seven, &seven
-	}
-	return err
 }
 
 // unseenDamage is the part of the default limit that both widths may lose where overflows are feared that no sample shows.

@@ -26,3 +26,22 @@ func TestLittle(t *testing.T) {
 		}
 	}
 }
+
+// 7 bits are taken where no sample shows overflows if both widths lose at most a tenth of the limit.
+func TestUnseen(t *testing.T) {
+	loss := func(damage float64) onnxq.OutputLoss { return onnxq.OutputLoss{Damage: damage} }
+	for _, c := range []struct {
+		eight, seven, limit float64
+		want                bool
+	}{
+		{1e-5, 2e-5, DefaultLimit, true},
+		{0.0009, 0.001, DefaultLimit, true},
+		{0.0009, 0.001, DefaultNumbersLimit, false},
+		{0.0001, 0.0011, DefaultLimit, false},
+		{0.0011, 0.0001, DefaultLimit, false},
+	} {
+		if got := unseen(loss(c.eight), loss(c.seven), c.limit); got != c.want {
+			t.Errorf("%g and %g of %g: %v", c.eight, c.seven, c.limit, got)
+		}
+	}
+}

@@ -23,6 +23,7 @@ type Reach struct {
 	Clipped    float64    `json:"clipped"`    // share of the values beyond the codes
 	Used       float64    `json:"used"`       // share of the codes that lie between the values
 	SQNR       float64    `json:"sqnr_db"`    // that the codes alone leave, as they clip and round
+	Samples    int        `json:"samples"`    // runs of IN that the values are of
 
 	step          float64
 	n, beyond     int
@@ -77,7 +78,8 @@ func (r *Reach) finish() {
 	r.SQNR = min(max(10*math.Log10(r.signal/r.noise), -errstat.Exact), errstat.Exact)
 }
 
-// The effort of reach, in runs of IN: fewer samples are taken if the values of one have to be looked at in many groups.
+// The effort of reach, in runs of IN: fewer samples are taken if the values of one are in many groups, and more values go into one of
+// many groups.
 const (
 	reachSamples = 4
 	reachRuns    = 16
@@ -104,6 +106,7 @@ func (v *verifier) reach(ctx context.Context, runner execute.Runner, float strin
 	if err != nil {
 		return
 	}
+	groups = fewer(groups, reachRuns)
 	inputs = inputs[:max(min(len(inputs), reachRuns/len(groups)), 1)]
 	v.runs = 1 + len(groups)*len(inputs)
 	done, ran := 0, 1
@@ -121,9 +124,22 @@ func (v *verifier) reach(ctx context.Context, runner execute.Runner, float strin
 	list := slices.DeleteFunc(v.coded, func(r Reach) bool { return r.n == 0 || r.signal == 0 })
 	for i := range list {
 		list[i].finish()
+		list[i].Samples = len(inputs)
 	}
 	slices.SortStableFunc(list, func(a, b Reach) int { return cmp.Compare(a.SQNR, b.SQNR) })
 	v.report.Execution.Ranges = list
+}
+
+// fewer joins groups that follow each other, so that there are at most n: each opens the model anew.
+func fewer(groups []int, n int) (joined []int) {
+	for some := range slices.Chunk(groups, (len(groups)+n-1)/n) {
+		sum := 0
+		for _, g := range some {
+			sum += g
+		}
+		joined = append(joined, sum)
+	}
+	return joined
 }
 
 // addReach adds the values of some activations. A session has these alone: ONNX Runtime keeps all that it may be asked for until the end
