@@ -66,14 +66,22 @@ func inRows(as *quantize.Weight) {
 	}
 }
 
-// asStored lets a matrix whose transpose is stored be read as that, if the output has the transpose, too.
+// asStored lets a matrix whose transpose is stored be read as that. Its codes are turned if the output does not have the transpose.
 func asStored(w rewrite.Weight, as *quantize.Weight, src *modelfile.Payload) {
 	t, ok := src.Reader().(*coded.Transposed)
 	plain := as.Rounded == nil && as.Encoding == nil && (as.Algorithm == spec.RTN || as.Algorithm == spec.MSE)
-	if ok && plain && w.Choice.Style == spec.NBits && w.Choice.NBits.Product && as.Outer == 1 && len(w.Shape) == 2 && as.Inner == w.Shape[1] {
-		inRows(as)
-		as.Source = modelfile.Computed(t.From, as.SourceBytes())
+	if !ok || !plain || as.Outer != 1 || len(w.Shape) != 2 || as.Inner != w.Shape[1] {
+		return
 	}
+	switch {
+	case w.Choice.Style == spec.NBits && w.Choice.NBits.Product:
+		inRows(as)
+	case w.Choice.Style == spec.DQ:
+		as.InRows()
+	default:
+		return
+	}
+	as.Source = modelfile.Computed(t.From, as.SourceBytes())
 }
 
 // fixed is a part of a Found that is not written.

@@ -1,6 +1,10 @@
 package quantize
 
-import "iter"
+import (
+	"iter"
+
+	"onnxquant/internal/packing"
+)
 
 // Tile is the part of a weight that one worker quantizes at a time. It consists of whole blocks.
 // Its elements fit into the worker's buffer. If blocks are too long for the buffer, the tile is
@@ -31,6 +35,8 @@ func (w *Weight) tiles(limit int64) iter.Seq[Tile] {
 		switch {
 		case w.Inner == 1 && w.wholeColumns(): // some encodings need a whole row
 			w.rowTiles(max(min(limit, nearTile), w.K), 1, yield)
+		case w.turned():
+			w.rowTiles(max(stripCodes*limit/w.K&^7*w.K, limit), 1, yield) // bytes of codes are not shared
 		case w.transposedRows():
 			w.rowTiles(limit, w.CodesAt.K, yield)
 		case w.Inner == 1:
@@ -50,6 +56,18 @@ func (w *Weight) slabSize() int64 { return min(w.Block, w.K) * w.Inner }
 
 // transposedRows reports whether blocks lie in rows but their codes are stored as columns.
 func (w *Weight) transposedRows() bool { return w.Inner == 1 && w.CodesAt.Transposed }
+
+// InRows lets a matrix [K,N] be read as [N,K]. All parts are stored as before.
+func (w *Weight) InRows() {
+	n := w.Inner
+	w.Outer, w.Inner = n, 1
+	for _, at := range []*packing.Placement{&w.CodesAt, &w.ScalesAt, &w.ZerosAt} {
+		*at = packing.Placement{Outer: 1, K: n, Inner: at.K, Transposed: true, Pitch: n}
+	}
+}
+
+// turned reports whether codes and scales of a matrix are stored as columns, and blocks lie in rows.
+func (w *Weight) turned() bool { return w.transposedRows() && w.ScalesAt.Transposed }
 
 // rowTiles cuts a weight whose blocks lie in rows. If a row fits into limit, a tile has at least
 // least rows.
@@ -148,7 +166,10 @@ func (t Tile) size() int64 {
 
 // scaleGrid returns the shape of a tile's scales: rows of n.
 func (t Tile) scaleGrid() (rows, n int64) {
-	if t.n > 0 {
+	switch blocks := t.Blocks(); {
+	case t.turned() && t.n >= t.K:
+		return t.scales / blocks, blocks
+	case t.n > 0:
 		return 1, t.scales
 	}
 	return t.slabs, t.width
@@ -188,7 +209,7 @@ func (t Tile) chunks(limit int64) []chunk {
 	switch {
 	case t.whole(): // whole blocks are encoded
 		limit = t.Elements()
-	case t.size() > limit && !t.CodesAt.Transposed: // if transposed, larger chunks give longer writes
+	case t.size() > limit && (!t.CodesAt.Transposed || t.turned()): // if transposed, larger chunks give longer writes
 		limit = min(limit, nearTile)
 	}
 	if t.n > 0 {
@@ -220,7 +241,10 @@ func (t Tile) strips(limit int64) []chunk {
 		return t.chunks(limit)
 	}
 	width, height := t.CodesAt.Inner, t.CodesAt.K
-	n := min(width, limit, max(stripCodes*limit/height, leastWidth))
+	n := min(width, limit)
+	if !t.turned() {
+		n = min(n, max(stripCodes*limit/height, leastWidth))
+	}
 	var cs []chunk
 	for row, last := t.off/width, (t.off+t.n)/width; row < last; {
 		rows := min(max(stripCodes*limit/n, 1), last-row, height-row%height)
