@@ -55,6 +55,7 @@ help:
 	@echo 'make fusion   test/oracle/fusion.txt: what ONNX Runtime fuses'
 	@echo 'make speed    the table of runs in docs/performance.md: real models beside float, in ONNX Runtime; in 20 minutes'
 	@echo 'make instructions  how many instructions the loops of internal/kernels take on arm64, in qemu, in minutes'
+	@echo 'make whole7b  a 7B with the weights of a GPTQ and an AWQ checkpoint: CPU time and memory beside a conversion; 12 GB of disk, some minutes'
 	@echo 'make bench-agrees compares the ratios of onnxquant bench with those of a Python session, in some minutes'
 	@echo 'make accuracy docs/accuracy.md, and the tables of accuracies in docs/formats.md, encodings.md and algorithms.md'
 	@echo 'make tune-grid  onnxquant tune against a grid of 30 settings, on tasks; an hour'
@@ -384,6 +385,10 @@ speed: build $(VENV)/ready
 # Instructions, not time: no arm64 machine is needed.
 instructions:
 	$(PYTHON) test/bench/instructions.py
+
+.PHONY: whole7b
+whole7b: build $(VENV)/ready
+	$(VENV)/bin/python test/bench/whole7b.py $(KINDS)
 
 bench-agrees: build $(VENV)/ready
 	$(VENV)/bin/python test/bench/agree.py

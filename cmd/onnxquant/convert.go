@@ -504,7 +504,7 @@ func (f *convertFlags) readWeights(c *cli.Console, m *onnxq.Model) error {
 		if !f.quiet {
 			c.Line("", fmt.Sprintf("%d of the model's %d float tensors were read from %s", len(from.Tensors), from.Of, path))
 			for _, kind := range cli.Counts(from.Coded) {
-				c.Line("", "weights in codes, which are kept: "+kind)
+				c.Line("", "weights in codes: "+kind)
 			}
 		}
 		for _, why := range cli.Counts(from.Decoded) {

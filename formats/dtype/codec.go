@@ -63,6 +63,10 @@ func (t DType) Encode(raw []byte, x []float32) {
 	raw = raw[:t.floatBytes(len(x))]
 	switch t {
 	case Float32:
+		if to := kernels.Floats(raw); to != nil {
+			copy(to, x)
+			return
+		}
 		for i, v := range x {
 			binary.LittleEndian.PutUint32(raw[4*i:], math.Float32bits(v))
 		}

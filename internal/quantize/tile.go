@@ -36,7 +36,7 @@ func (w *Weight) tiles(limit int64) iter.Seq[Tile] {
 		case w.Inner == 1 && w.wholeColumns(): // some encodings need a whole row
 			w.rowTiles(max(min(limit, nearTile), w.K), 1, yield)
 		case w.turned():
-			w.rowTiles(max(stripCodes*limit/w.K&^7*w.K, limit), 1, yield) // bytes of codes are not shared
+			w.rowTiles(max(turnedCodes*limit/w.K&^7*w.K, limit), 1, yield) // bytes of codes are not shared
 		case w.transposedRows():
 			w.rowTiles(limit, w.CodesAt.K, yield)
 		case w.Inner == 1:
@@ -209,7 +209,9 @@ func (t Tile) chunks(limit int64) []chunk {
 	switch {
 	case t.whole(): // whole blocks are encoded
 		limit = t.Elements()
-	case t.size() > limit && (!t.CodesAt.Transposed || t.turned()): // if transposed, larger chunks give longer writes
+	case t.turned() && t.n >= t.K:
+		limit = min(limit, nearTile)
+	case t.size() > limit && !t.CodesAt.Transposed: // if transposed, larger chunks give longer writes
 		limit = min(limit, nearTile)
 	}
 	if t.n > 0 {
@@ -262,10 +264,17 @@ func (t Tile) strips(limit int64) []chunk {
 const (
 	stripCodes = 3
 	bandPart   = 4
+
+	turnedCodes = 2 // the same as stripCodes for tiles of whole rows
 )
 
 // across reports whether strips differ from chunks.
-func (t Tile) across(limit int64) bool { return t.transposedRows() && t.n > limit && !t.whole() }
+func (t Tile) across(limit int64) bool {
+	if t.turned() {
+		return t.n > nearTile && t.n >= t.K
+	}
+	return t.transposedRows() && t.n > limit && !t.whole()
+}
 
 // bands cuts a strip into the parts that are read at once.
 func (t Tile) bands(strip chunk, limit int64) []chunk {

@@ -1,8 +1,15 @@
 package quantize
 
 import (
+	"bytes"
+	"context"
+	"math/rand/v2"
+	"reflect"
 	"testing"
 
+	"onnxquant/formats/dtype"
+	"onnxquant/int4"
+	"onnxquant/internal/kernels"
 	"onnxquant/internal/packing"
 )
 
@@ -89,4 +96,75 @@ func TestStripsCoverTransposedRows(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A matrix that is read as [N,K] has the same codes, scales and zero points as one that is read as [K,N].
+func TestInRows(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	for _, shape := range [][2]int64{{1, 1}, {40, 7}, {7, 40}, {33, 301}, {512, 96}} {
+		k, n := shape[0], shape[1]
+		down, rows := make([]float32, k*n), make([]float32, k*n)
+		for i := range k {
+			for j := range n {
+				v := float32(r.NormFloat64())
+				down[i*n+j], rows[j*k+i] = v, v
+			}
+		}
+		for _, block := range []int64{16, k} {
+			if block > k {
+				continue
+			}
+			weight := func(x []float32) *Weight {
+				w := &Weight{Source: &elements{x}, DType: dtype.Float32, Outer: 1, K: k, Inner: n, Block: block, Codec: int4.Codec{Bits: 4, ZeroPoint: true}, Bits: 4, ScaleType: dtype.Float32}
+				w.CodesAt, w.ScalesAt = packing.InOrder(1, k, n), packing.InOrder(1, w.Blocks(), n)
+				w.ZerosAt = w.ScalesAt
+				return w
+			}
+			want := written(t, weight(down), 1<<20)
+			for _, limit := range []int64{8, 100, 3000, 1 << 20} {
+				w := weight(rows)
+				w.InRows()
+				if got := written(t, w, limit); !reflect.DeepEqual(got, want) {
+					t.Errorf("%d × %d, block %d, limit %d: other bytes", k, n, block, limit)
+				}
+			}
+		}
+	}
+}
+
+// elements are float32 numbers in memory.
+type elements struct{ x []float32 }
+
+func (e *elements) ReadRows(dst []byte, off, rows, n, stride int64) error {
+	for i := range rows {
+		copy(dst[i*n:(i+1)*n], kernels.Bytes(e.x)[off+i*stride:])
+	}
+	return nil
+}
+
+// store is a file in memory.
+type store struct{ b []byte }
+
+func (s *store) WriteAt(p []byte, off int64) (int, error) { return copy(s.b[off:], p), nil }
+
+// written returns codes, scales and zero points of a weight, and checks that Written agrees.
+func written(t *testing.T, w *Weight, limit int64) [][]byte {
+	t.Helper()
+	run := NewRun([]*Weight{w}, limit)
+	parts := []*store{{make([]byte, (w.Elements()+1)/2)}, {make([]byte, 4*w.ScalesAt.Size())}, {make([]byte, (w.ZerosAt.Size()+1)/2)}}
+	run.WriteTo([]Sinks{{Codes: parts[0], Scales: parts[1], Zeros: parts[2]}})
+	out := make([]Outcome, len(run.Tiles))
+	var b Buffers
+	for i := range run.Tiles {
+		if err := run.Quantize(context.Background(), &b, i, &out[i], func(int64) {}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range run.Tiles {
+		from := Contents{Codes: bytes.NewReader(parts[0].b), Scales: bytes.NewReader(parts[1].b), Zeros: bytes.NewReader(parts[2].b)}
+		if same, err := run.Written(&b, i, &out[i], from); err != nil || !same {
+			t.Errorf("limit %d: tile %d differs from what was written: %v", limit, i, err)
+		}
+	}
+	return [][]byte{parts[0].b, parts[1].b, parts[2].b}
 }

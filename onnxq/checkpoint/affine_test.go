@@ -115,6 +115,8 @@ func TestModulesOfMLX(t *testing.T) {
 	const module = "model.layers.0.mlp.up_proj"
 	for config, want := range map[string]string{
 		`{"quantization": {"bits": 8, "group_size": 64, "` + module + `": {"bits": 4, "group_size": 32}, "model.norm": false, "model.other": {"bits": -3}}}`: "",
+		`{"quantization_config": {"bits": 8, "group_size": 64, "` + module + `": {"bits": 4, "group_size": 32}, "model.norm": false}}`:                       "",
+		`{"quantization_config": {"bits": 4, "group_size": 32, "mode": "mxfp4"}}`:                                                                            `mode "mxfp4"`,
 		`{"quantization": {"bits": 4, "group_size": 32, "mode": "affine", "` + module + `": true}}`:                                                          "",
 		`{"quantization": {"bits": 4, "group_size": 32, "model.layers.0.mlp.down_proj": {"bits": 8, "group_size": 64}}}`:                                     "",
 		`{"quantization": {"bits": 4, "group_size": 32, "` + module + `": {"bits": 8, "group_size": 32}}}`:                                                   "must have the shape",

@@ -39,7 +39,7 @@ func isConfig(path string) bool {
 func readConfig(folder string) (c config, err error) {
 	var whole struct {
 		Model        string    `json:"model_type"`
-		Quantization *config   `json:"quantization_config"`
+		Quantization mlxConfig `json:"quantization_config"`
 		MLX          mlxConfig `json:"quantization"`
 	}
 	var own *config
@@ -56,12 +56,14 @@ func readConfig(folder string) (c config, err error) {
 			return c, fmt.Errorf("%s, which says how weights are stored: %w", path, err)
 		}
 	}
-	for _, found := range []*config{whole.MLX.config, whole.Quantization, own} {
+	for _, found := range []*config{whole.MLX.config, whole.Quantization.config, own} {
 		if found != nil {
 			c, c.told = *found, true
 		}
 	}
-	c.model, c.modules = whole.Model, whole.MLX.modules
+	if c.model, c.modules = whole.Model, whole.MLX.modules; c.modules == nil {
+		c.modules = whole.Quantization.modules
+	}
 	return c, nil
 }
 

@@ -202,6 +202,9 @@ func (e *encoded) ReadAt(dst []byte, off int64) (n int, err error) {
 	}
 	s := scratches.Get().(*scratch)
 	defer scratches.Put(s)
+	if to := kernels.Floats(dst); e.typ == dtype.Float32 && to != nil && off%4 == 0 && len(dst)%4 == 0 {
+		return e.direct(s, to, off/4)
+	}
 	size := e.typ.Bits() / 8
 	for n < len(dst) {
 		first := (off + int64(n)) / size
@@ -215,6 +218,21 @@ func (e *encoded) ReadAt(dst []byte, off int64) (n int, err error) {
 		n += copy(dst[n:], s.raw[off+int64(n)-first*size:])
 	}
 	return n, nil
+}
+
+// direct reads float32 elements from first on, without a buffer. It returns the number of bytes.
+func (e *encoded) direct(s *scratch, dst []float32, first int64) (n int, err error) {
+	for at := 0; at < len(dst); {
+		part := dst[at:min(len(dst), at+lazy.MaxRead)]
+		if first+int64(at+len(part)) > e.x.Size() {
+			return 4 * at, io.ErrUnexpectedEOF
+		}
+		if err := e.x.Read(&s.arena, part, first+int64(at)); err != nil {
+			return 4 * at, fmt.Errorf("tensor %s: %w", msg.Quote(e.name), err)
+		}
+		at += len(part)
+	}
+	return 4 * len(dst), nil
 }
 
 // encode sets raw to count elements from first on.

@@ -8,7 +8,7 @@ import (
 	"onnxquant/internal/msg"
 )
 
-// mlxConfig is what config.json says of MLX's codes: settings for all modules, and by name those of modules that have their own.
+// mlxConfig is what config.json says of MLX's codes, under quantization or quantization_config: settings for all modules, and by name those of modules that have their own.
 type mlxConfig struct {
 	*config
 	modules map[string]mlxModule
@@ -33,6 +33,9 @@ func (m *mlxConfig) UnmarshalJSON(text []byte) error {
 	}
 	if err != nil {
 		return err
+	}
+	if entries["quant_method"] != nil {
+		return nil // of another tool, whose objects are no modules
 	}
 	var whole mlxModule
 	if err := json.Unmarshal(text, &whole); err != nil {

@@ -1,5 +1,5 @@
 """A conversion of a whole 7B with the weights of a quantized checkpoint, beside the conversion of the same model from float32: CPU time, time,
-and peak memory of the process. whole7b.py [--layers N] [gptq|awq|bfloat16] … in the folder build/bench/whole7b, 9 GB. Codes, scales and zero points of some
+and peak memory of the process. whole7b.py [--layers N] [gptq|awq|bfloat16] … in the folder build/bench/whole7b, 12 GB. Codes, scales and zero points of some
 weights are compared with the files, bit for bit.
 
 The model has the shapes of Llama 7B. Its layers share one file of float32 numbers, which would be 27 GB otherwise; the checkpoint has random codes

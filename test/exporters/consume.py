@@ -87,7 +87,14 @@ def transformers_js(source, out, name):
     node = pathlib.Path(os.environ["NODE_FOLDER"])
     script = node / "generate.mjs"
     script.write_text((HERE / "generate.mjs").read_text())
-    for dtype in ("fp32", "fp16", "q8", "int8", "uint8", "q4", "q4f16", "q2", "q2f16", "bnb4"):
+    dtypes = ["fp32", "fp16", "q8", "int8", "uint8", "q4", "q4f16", "q2", "q2f16", "bnb4"]
+    if (source / "model.onnx").exists() and "past_key_values" in str((source / "model.onnx").read_bytes()):
+        r = command("--exclude", "*", "--target", "ort", "--kv-cache", "int8", "--calib", "self", "--samples", "4", source / "model.onnx", to / "onnx/model_q1.onnx")
+        if r.returncode:
+            tell(f"transformers.js {name} cache: EXIT {r.returncode}: {said(r)}", wrong=True)
+        else:
+            dtypes.append("q1")  # a name that is free, for a model with float weights and an int8 cache
+    for dtype in dtypes:
         n = subprocess.run(["node", script, out, name, dtype], capture_output=True, text=True, timeout=300)
         made = n.stdout.strip()[:160] if n.returncode == 0 else "FAILED: " + n.stderr.strip()[-300:]
         tell(f"transformers.js {name} {dtype}: {made}", wrong=n.returncode != 0)
