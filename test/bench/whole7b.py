@@ -2,8 +2,8 @@
 and peak memory of the process. whole7b.py [--layers N] [gptq|awq|bfloat16] … in the folder build/bench/whole7b, 12 GB. Codes, scales and zero points of some
 weights are compared with the files, bit for bit.
 
-The model has the shapes of Llama 7B. Its layers share one file of float32 numbers, which would be 27 GB otherwise; the checkpoint has random codes
-of its own for each weight, in files of 1 GB."""
+The model has the shapes of Llama 7B. Its 27 GB are a hole in a file, which takes no disk and reads as zeros; the checkpoint has random codes of its
+own for each weight, in files of 1 GB."""
 import argparse
 import json
 import os
@@ -24,21 +24,15 @@ rng = np.random.default_rng(7)
 
 def model(folder, layers):
     """Writes the graph as Optimum names it. Attention is a product of q, k and v: nothing is run."""
-    offsets, at = {}, 0
-    for name, shape in {"table": (VOCABULARY, HIDDEN), "head": (HIDDEN, VOCABULARY), "norm": (HIDDEN,), **SHAPES}.items():
-        offsets[name], at = at, at + 4 * int(np.prod(shape))
-    with open(folder / "model.data", "wb") as f:
-        left = at // 4
-        while left:
-            n = min(left, 8 << 20)
-            f.write(rng.normal(0, .02, n).astype(np.float32).tobytes())
-            left -= n
-    inits, nodes = [], []
+    inits, nodes, at = [], [], 0
 
-    def weight(name, shape, data):
+    def weight(name, shape):
+        nonlocal at
+        size = 4 * int(np.prod(shape))
         t = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=shape, data_location=TensorProto.EXTERNAL)
-        for key, value in {"location": "model.data", "offset": offsets[data], "length": 4 * int(np.prod(shape))}.items():
+        for key, value in {"location": "model.data", "offset": at, "length": size}.items():
             t.external_data.add(key=key, value=str(value))
+        at += size
         inits.append(t)
         return name
 
@@ -46,23 +40,25 @@ def model(folder, layers):
         nodes.append(helper.make_node(op, inputs, [name + "_output_0"], name=name))
         return name + "_output_0"
 
-    x = node("Gather", weight("model.embed_tokens.weight", [VOCABULARY, HIDDEN], "table"), "input_ids", name="/model/embed_tokens/Gather")
+    x = node("Gather", weight("model.embed_tokens.weight", [VOCABULARY, HIDDEN]), "input_ids", name="/model/embed_tokens/Gather")
     for i in range(layers):
         def product(module, x):
-            at = f"/model/layers.{i}/{module.replace('.', '/')}/MatMul"
-            return node("MatMul", x, weight(f"onnx::MatMul_{len(inits)}", SHAPES[module], module), name=at)
+            path = f"/model/layers.{i}/{module.replace('.', '/')}/MatMul"
+            return node("MatMul", x, weight(f"onnx::MatMul_{len(inits)}", SHAPES[module]), name=path)
 
-        h = node("Mul", x, weight(f"model.layers.{i}.input_layernorm.weight", [HIDDEN], "norm"), name=f"/model/layers.{i}/input_layernorm/Mul")
+        h = node("Mul", x, weight(f"model.layers.{i}.input_layernorm.weight", [HIDDEN]), name=f"/model/layers.{i}/input_layernorm/Mul")
         q, k, v = (product(f"self_attn.{c}_proj", h) for c in "qkv")
         h = node("Mul", node("Mul", q, k, name=f"/l{i}/qk"), v, name=f"/l{i}/qkv")
         x = node("Add", x, product("self_attn.o_proj", h), name=f"/l{i}/add")
-        h = node("Mul", x, weight(f"model.layers.{i}.post_attention_layernorm.weight", [HIDDEN], "norm"), name=f"/model/layers.{i}/post_attention_layernorm/Mul")
+        h = node("Mul", x, weight(f"model.layers.{i}.post_attention_layernorm.weight", [HIDDEN]), name=f"/model/layers.{i}/post_attention_layernorm/Mul")
         h = node("Mul", product("mlp.gate_proj", h), product("mlp.up_proj", h), name=f"/l{i}/gated")
         x = node("Add", x, product("mlp.down_proj", h), name=f"/l{i}/add2")
-    x = node("Mul", x, weight("model.norm.weight", [HIDDEN], "norm"), name="/model/norm/Mul")
-    nodes.append(helper.make_node("MatMul", [x, weight("onnx::MatMul_head", [HIDDEN, VOCABULARY], "head")], ["logits"], name="/lm_head/MatMul"))
+    x = node("Mul", x, weight("model.norm.weight", [HIDDEN]), name="/model/norm/Mul")
+    nodes.append(helper.make_node("MatMul", [x, weight("onnx::MatMul_head", [HIDDEN, VOCABULARY])], ["logits"], name="/lm_head/MatMul"))
     graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["batch", "sequence"])],
                               [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", "sequence", VOCABULARY])], inits)
+    with open(folder / "model.data", "wb") as f:
+        f.truncate(at)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), folder / "model.onnx")
 
 
