@@ -125,7 +125,7 @@ func FindNBits(x *graph.Graph, w Tensor, c Choice) (f NBits, why string) {
 		return f, fmt.Sprintf("the MatMulNBits of %s takes no codes of %d bits", c.Target.Label, c.Format.Bits())
 	case f.Product && f.Block > MaxNBitsBlock:
 		return f, fmt.Sprintf("MatMulNBits takes block sizes up to %d", MaxNBitsBlock)
-	case f.Gather && c.Operand.Axis != len(w.Shape)-1:
+	case f.Gather && c.Operand.Axis != len(w.Shape)-1 && !f.Product: // the codes of a product are turned
 		return f, "GatherBlockQuantized takes blocks along the last axis"
 	case f.Gather && k%per != 0:
 		return f, fmt.Sprintf("GatherBlockQuantized takes only rows that fill whole bytes, and %d codes do not", k)
@@ -175,7 +175,7 @@ func nbitsObstacle(l reach.Leaf, shape []int64, along reach.Operand, x *graph.Gr
 		return lost
 	case o.Axis != along.Axis || !slices.Equal(o.View, along.View):
 		return fmt.Sprintf("%s sums over another axis", l)
-	case op == "Gather" && (!l.Layout.Is(shape) || graph.IntAttribute(l.Node, "axis") != 0):
+	case op == "Gather" && (!l.Layout.Is(shape) && !(along.Axis == 0 && l.Layout.Turns(shape)) || graph.IntAttribute(l.Node, "axis") != 0):
 		return "GatherBlockQuantized gathers along the first axis only"
 	case op == "Gather":
 		return ""

@@ -52,6 +52,25 @@ func TestNBitsHoldsTheSameCodes(t *testing.T) {
 	}
 }
 
+// A head whose transpose is looked up, as onnxruntime-genai's builder ties embeddings, stays one table for both operators.
+func TestTiedHead(t *testing.T) {
+	in := modeltest.Open(t, modeltest.Write(t, modeltest.Model(
+		modeltest.Tensors{modeltest.Floats("head", 64, 48), modeltest.Integers("ids", 3, 7, 47)},
+		modeltest.Nodes{
+			modeltest.Node("Transpose", "table", "head", modeltest.IntsAttr("perm", 1, 0)), modeltest.Node("Gather", "rows", "table ids"),
+			modeltest.Node("MatMul", "y", "rows head"),
+		},
+	)))
+	_, out := modeltest.ConvertInTiles(t, in, onnxq.Options{Style: spec.NBits, Block: 32, ZeroPoint: true, Ops: []string{"all"}}, 700)
+	read := map[string]string{}
+	for _, n := range modeltest.Open(t, out).Graph().File.Proto.Graph.Node {
+		read[n.GetOpType()] = n.Input[0] + " " + n.Input[min(2, len(n.Input)-1)]
+	}
+	if len(read) != 3 || read["GatherBlockQuantized"] == "" || read["MatMulNBits"] == "" || read["Reshape"] == "" {
+		t.Errorf("operators that read codes: %v", read)
+	}
+}
+
 func compareStyles(t *testing.T, models map[spec.Style]*onnxq.Model, dq, nb rewrite.Weight) {
 	t.Helper()
 	compare := func(what string, got, want []byte) {

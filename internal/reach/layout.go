@@ -193,6 +193,12 @@ func (l layout) Straight() bool {
 	return true
 }
 
+// Turns reports whether the layout is the transpose of a stored matrix of this shape.
+func (l layout) Turns(shape []int64) bool {
+	own := layoutOf(shape).Axes
+	return len(own) == 2 && len(l.Axes) == 2 && slices.Equal(l.Axes[0], own[1]) && slices.Equal(l.Axes[1], own[0])
+}
+
 // Is reports whether the layout is the stored tensor's own, for this shape.
 func (l layout) Is(shape []int64) bool {
 	return slices.EqualFunc(l.Axes, layoutOf(shape).Axes, slices.Equal[[]stride])
