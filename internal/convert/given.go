@@ -76,9 +76,7 @@ func asStored(w rewrite.Weight, as *quantize.Weight, src *modelfile.Payload) {
 	switch {
 	case w.Choice.Style == spec.NBits && w.Choice.NBits.Product:
 		inRows(as)
-	case w.Choice.Style == spec.DQ:
-		as.InRows()
-	default:
+	case w.Choice.Style != spec.DQ || !as.ReadTurned():
 		return
 	}
 	as.Source = modelfile.Computed(t.From, as.SourceBytes())

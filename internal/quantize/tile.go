@@ -4,6 +4,7 @@ import (
 	"iter"
 
 	"onnxquant/internal/packing"
+	"onnxquant/spec"
 )
 
 // Tile is the part of a weight that one worker quantizes at a time. It consists of whole blocks.
@@ -57,13 +58,21 @@ func (w *Weight) slabSize() int64 { return min(w.Block, w.K) * w.Inner }
 // transposedRows reports whether blocks lie in rows but their codes are stored as columns.
 func (w *Weight) transposedRows() bool { return w.Inner == 1 && w.CodesAt.Transposed }
 
-// InRows lets a matrix [K,N] be read as [N,K]. All parts are stored as before.
-func (w *Weight) InRows() {
+// longestTurned is the length of the longest column that is read as a row: of longer ones, a tile would have few.
+const longestTurned = 1 << 16
+
+// ReadTurned lets a matrix [K,N] be read as [N,K], if its codes are simply rounded. All parts are stored as before.
+func (w *Weight) ReadTurned() bool {
 	n := w.Inner
+	plain := w.Outer == 1 && w.Codec != nil && w.Algorithm == spec.RTN && w.search(w.Codec) == nil && w.Found == nil && w.Given == nil && !w.FloatZeros && len(w.Details) == 0
+	if !plain || w.K > longestTurned || w.CodesAt != packing.InOrder(1, w.K, n) || w.ScalesAt != packing.InOrder(1, w.Blocks(), n) || w.ZerosAt != w.ScalesAt {
+		return false
+	}
 	w.Outer, w.Inner = n, 1
 	for _, at := range []*packing.Placement{&w.CodesAt, &w.ScalesAt, &w.ZerosAt} {
 		*at = packing.Placement{Outer: 1, K: n, Inner: at.K, Transposed: true, Pitch: n}
 	}
+	return true
 }
 
 // turned reports whether codes and scales of a matrix are stored as columns, and blocks lie in rows.
@@ -209,8 +218,13 @@ func (t Tile) chunks(limit int64) []chunk {
 	switch {
 	case t.whole(): // whole blocks are encoded
 		limit = t.Elements()
-	case t.turned() && t.n >= t.K:
-		limit = min(limit, nearTile)
+	case t.turned() && t.n >= t.K: // whole rows
+		var cs []chunk
+		step := max(min(limit, nearTile)/t.K, 1) * t.K
+		for at := int64(0); at < t.n; at += step {
+			cs = append(cs, chunk{t.off + at, 1, min(step, t.n-at)})
+		}
+		return cs
 	case t.size() > limit && !t.CodesAt.Transposed: // if transposed, larger chunks give longer writes
 		limit = min(limit, nearTile)
 	}

@@ -8,9 +8,11 @@ import (
 	"testing"
 
 	"onnxquant/formats/dtype"
+	"onnxquant/formats/ggml"
 	"onnxquant/int4"
 	"onnxquant/internal/kernels"
 	"onnxquant/internal/packing"
+	"onnxquant/spec"
 )
 
 // Tiles and their chunks visit each element and each scale exactly once, for any shape. A chunk is
@@ -99,9 +101,9 @@ func TestStripsCoverTransposedRows(t *testing.T) {
 }
 
 // A matrix that is read as [N,K] has the same codes, scales and zero points as one that is read as [K,N].
-func TestInRows(t *testing.T) {
-	r := rand.New(rand.NewPCG(3, 4))
-	for _, shape := range [][2]int64{{1, 1}, {40, 7}, {7, 40}, {33, 301}, {512, 96}} {
+func TestReadTurned(t *testing.T) {
+	r, across := rand.New(rand.NewPCG(3, 4)), false
+	for _, shape := range [][2]int64{{1, 1}, {40, 7}, {7, 40}, {33, 301}, {512, 96}, {1500, 801}, {65533, 20}, {600, 2000}} {
 		k, n := shape[0], shape[1]
 		down, rows := make([]float32, k*n), make([]float32, k*n)
 		for i := range k {
@@ -110,24 +112,55 @@ func TestInRows(t *testing.T) {
 				down[i*n+j], rows[j*k+i] = v, v
 			}
 		}
-		for _, block := range []int64{16, k} {
+		for _, block := range []int64{16, 32, k} {
 			if block > k {
 				continue
 			}
+			codec := int4.Codec{Bits: 4, ZeroPoint: block == 16, Signed: block != 16}
 			weight := func(x []float32) *Weight {
-				w := &Weight{Source: &elements{x}, DType: dtype.Float32, Outer: 1, K: k, Inner: n, Block: block, Codec: int4.Codec{Bits: 4, ZeroPoint: true}, Bits: 4, ScaleType: dtype.Float32}
+				w := &Weight{Source: &elements{x}, DType: dtype.Float32, Outer: 1, K: k, Inner: n, Block: block, Algorithm: spec.RTN, Codec: codec, Bits: 4, ScaleType: dtype.Float32}
 				w.CodesAt, w.ScalesAt = packing.InOrder(1, k, n), packing.InOrder(1, w.Blocks(), n)
 				w.ZerosAt = w.ScalesAt
 				return w
 			}
 			want := written(t, weight(down), 1<<20)
-			for _, limit := range []int64{8, 100, 3000, 1 << 20} {
+			for _, limit := range []int64{8, 100, 3000, 65534, 300_000, 1 << 20} {
+				if k*n/limit > 1000 {
+					continue
+				}
 				w := weight(rows)
-				w.InRows()
+				if !w.ReadTurned() {
+					t.Fatal("not read as [N,K]")
+				}
+				for tile := range w.tiles(limit) {
+					across = across || tile.across(limit)
+				}
 				if got := written(t, w, limit); !reflect.DeepEqual(got, want) {
 					t.Errorf("%d × %d, block %d, limit %d: other bytes", k, n, block, limit)
 				}
 			}
+		}
+	}
+	if !across {
+		t.Error("no tile has strips")
+	}
+}
+
+// Ranges that are searched, and long columns, are not read so.
+func TestNotReadTurned(t *testing.T) {
+	for _, w := range []*Weight{
+		{K: 64, Range: spec.Range{Kind: spec.RangeMSE}}, {K: longestTurned + 1}, {K: 64, Encoding: &ggml.Encoding{}}, {K: 64, Algorithm: spec.MSE},
+	} {
+		w.Outer, w.Inner, w.Block = 1, 8, 32
+		if w.Codec = (int4.Codec{Bits: 4}); w.Encoding != nil {
+			w.Codec = nil
+		}
+		if w.Algorithm == "" {
+			w.Algorithm = spec.RTN
+		}
+		w.CodesAt, w.ScalesAt = packing.InOrder(1, w.K, 8), packing.InOrder(1, w.Blocks(), 8)
+		if w.ZerosAt = w.ScalesAt; w.ReadTurned() {
+			t.Errorf("%+v is read as [N,K]", w)
 		}
 	}
 }

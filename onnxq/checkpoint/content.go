@@ -222,15 +222,16 @@ func (e *encoded) ReadAt(dst []byte, off int64) (n int, err error) {
 
 // direct reads float32 elements from first on, without a buffer. It returns the number of bytes.
 func (e *encoded) direct(s *scratch, dst []float32, first int64) (n int, err error) {
-	for at := 0; at < len(dst); {
-		part := dst[at:min(len(dst), at+lazy.MaxRead)]
-		if first+int64(at+len(part)) > e.x.Size() {
-			return 4 * at, io.ErrUnexpectedEOF
-		}
+	there := dst[:min(int64(len(dst)), max(e.x.Size()-first, 0))]
+	for at := 0; at < len(there); {
+		part := there[at:min(len(there), at+lazy.MaxRead)]
 		if err := e.x.Read(&s.arena, part, first+int64(at)); err != nil {
 			return 4 * at, fmt.Errorf("tensor %s: %w", msg.Quote(e.name), err)
 		}
 		at += len(part)
+	}
+	if len(there) < len(dst) {
+		return 4 * len(there), io.ErrUnexpectedEOF
 	}
 	return 4 * len(dst), nil
 }
