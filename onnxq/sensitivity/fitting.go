@@ -6,6 +6,7 @@ import (
 
 	"onnxquant/internal/journal"
 	"onnxquant/internal/layerfit"
+	runsamples "onnxquant/internal/run/samples"
 	"onnxquant/internal/run/synth"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/calibrate"
@@ -77,9 +78,9 @@ func (s *fitting) keep(ctx context.Context) error {
 	return err
 }
 
-// failed ends a search that an error ended. What was measured is kept, unless the search is finished.
+// failed ends a search that an error ended. What was measured is kept, unless the search is finished or needs other samples.
 func (s *fitting) failed(err error) error {
-	if s.journal == nil || errors.Is(err, ErrLimit) {
+	if s.journal == nil || errors.Is(err, ErrLimit) || errors.Is(err, runsamples.ErrOutputs) {
 		return errors.Join(err, s.journal.Close(false))
 	}
 	return errors.Join(layerfit.Keep(err), s.journal.Close(true))
@@ -126,7 +127,7 @@ func (s *fitting) heldOut(ctx context.Context) (held *Sensitivity, err error) {
 		return nil, nil
 	}
 	if held.session, err = held.engine.Open(ctx, s.path); err == nil {
-		err = held.run(s.all)
+		err = held.run(ctx, s.all)
 	}
 	if err == nil {
 		held.states = synth.Carried(m)

@@ -22,7 +22,6 @@ package sensitivity
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -121,7 +120,7 @@ func (s *Sensitivity) start(ctx context.Context, data *calibrate.Data) (err erro
 	if s.session, err = s.open(ctx, s.engine); err != nil {
 		return err
 	}
-	return s.run(data)
+	return s.run(ctx, data)
 }
 
 // Close ends the session and closes the model.
@@ -208,7 +207,7 @@ func all(g *onnxpb.GraphProto) []output {
 }
 
 // run keeps the samples and the outputs of the float model for them.
-func (s *Sensitivity) run(data *calibrate.Data) error {
+func (s *Sensitivity) run(ctx context.Context, data *calibrate.Data) error {
 	var err error
 	if s.warnings, err = data.Warnings(); err != nil {
 		return err
@@ -217,13 +216,15 @@ func (s *Sensitivity) run(data *calibrate.Data) error {
 	if s.all {
 		most = maxOnDisk
 	}
+	number := -1
 	for inputs, err := range data.Samples().All() {
 		if err != nil {
 			return err
 		}
+		number++
 		want, err := s.session.Run(inputs, s.names()...)
 		if err != nil {
-			return err
+			return data.Samples().Failed(ctx, number, inputs, err)
 		}
 		one, err := s.store.add(inputs, want)
 		if err != nil {
@@ -238,13 +239,12 @@ func (s *Sensitivity) run(data *calibrate.Data) error {
 		} else {
 			s.others.list = append(s.others.list, one)
 		}
-		itself.add(want, want)
+		if itself.add(want, want); itself.total() != 0 {
+			return data.Samples().NotFinite(number, inputs)
+		}
 	}
 	if len(s.others.list) == 0 {
 		s.others = s.weighed
-	}
-	if itself.total() != 0 {
-		return errors.New("the outputs of the float model are NaN or infinite")
 	}
 	return nil
 }

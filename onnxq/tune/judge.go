@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"iter"
 	"math"
@@ -125,6 +124,9 @@ func (j *outputs) run(ctx context.Context, in string, data *calibrate.Data, o *O
 		if err != nil {
 			return data.Samples().Failed(ctx, number, inputs, err)
 		}
+		if one := [][]*execute.Tensor{want}; j.loss(one, one).Damage != 0 {
+			return data.Samples().NotFinite(number, inputs)
+		}
 		for _, list := range [][]*execute.Tensor{inputs, want} {
 			for _, t := range list {
 				kept += len(t.Data)
@@ -145,9 +147,6 @@ func (j *outputs) run(ctx context.Context, in string, data *calibrate.Data, o *O
 	j.samples.Rows, j.samples.FinalRows = choice.Rows, final.Rows
 	if j.doubt = math.Sqrt(each / float64(j.samples.Choice)); choice.KL != nil {
 		j.doubt = math.Sqrt(eachRow / float64(max(choice.Rows, 1)))
-	}
-	if choice.Damage+final.Damage != 0 {
-		return errors.New("the outputs of the float model are NaN or infinite")
 	}
 	return nil
 }

@@ -43,6 +43,7 @@ func (v *verifier) judge() {
 	if x := r.Execution; x.Required && !x.Compared {
 		v.fail(CheckCompared, "the outputs were not compared: %s", strings.Join(x.Reasons, "; "))
 	}
+	v.judgeFinite()
 	v.judgeQuality()
 	v.warnOfRanges()
 	r.Limited, r.Given = v.opts.LimitsGiven(), len(v.opts.Inputs) > 0

@@ -146,6 +146,7 @@ func (v *verifier) compare(runner execute.Runner, float, quantized string, trial
 		return runAll(s, used.inputs)
 	}
 	x := &v.report.Execution
+	x.NotFinite = notFinite(used.inputs, want)
 	got, err := run("dequantized", quantized)
 	if err != nil && runner.Name() == evaluate.Go.Name() && broken(ctx, err) { // in ONNX Runtime, OUT itself shows it
 		v.stops = fmt.Sprintf("%s runs IN and does not run OUT: %v", runner.Name(), err)
@@ -348,10 +349,13 @@ func (v *verifier) extend(t *trial, s execute.Session, outputs []*execute.Tensor
 // runAll runs a model with the inputs of each run.
 func runAll(s execute.Session, all [][]*execute.Tensor) (outputs [][]*execute.Tensor, err error) {
 	held := bound{what: "outputs"}
-	for _, inputs := range all {
+	for i, inputs := range all {
 		list, err := s.Run(inputs)
 		if err == nil && len(all) > 1 {
 			err = held.add(list)
+		}
+		if err != nil && len(all) > 1 {
+			err = fmt.Errorf("sample %d: %w", i, err)
 		}
 		if err != nil {
 			return nil, err

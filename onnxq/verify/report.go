@@ -78,6 +78,7 @@ type Execution struct {
 	Engine       string        `json:"engine,omitempty"`
 	Library      string        `json:"library,omitempty"`        // the file, if the engine is a shared library
 	Samples      int           `json:"samples"`                  // runs of each model
+	NotFinite    *NotFinite    `json:"not_finite,omitempty"`     // samples without a finite output
 	Inputs       []Input       `json:"inputs"`                   // of the first one
 	Sizes        string        `json:"sizes,omitempty"`          // of symbolic dimensions, if the inputs are made up
 	Decoded      bool          `json:"decoded,omitempty"`        // codes of OUT became floats for the run
@@ -154,7 +155,13 @@ type Output struct {
 	Distribution *Distribution `json:"distribution,omitempty"` // if rows of the output are known to be distributions
 }
 
-// NotCompared reports whether the only failure is that the outputs were not compared.
+// NotCompared reports whether the only failure is that the outputs were not compared, or those of many samples.
 func (r *Report) NotCompared() bool {
-	return len(r.Failures) == 1 && r.Execution.Required && !r.Execution.Compared
+	x := r.Execution
+	return len(r.Failures) == 1 && (x.Required && !x.Compared || r.fewFinite())
+}
+
+// fewFinite reports whether outputs of the user's inputs are a failure because too few are finite.
+func (r *Report) fewFinite() bool {
+	return r.Given && r.Execution.Compared && r.Execution.NotFinite.tooMany()
 }

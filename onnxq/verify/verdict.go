@@ -42,7 +42,7 @@ func (v *verifier) verdict() Verdict {
 func (r *Report) Reasons() []string {
 	switch r.Verdict {
 	case Failed:
-		if r.NotCompared() {
+		if r.NotCompared() && !r.fewFinite() {
 			return []string{"the outputs were not compared"} // why, says the execution
 		}
 		return r.Failures

@@ -18,7 +18,7 @@ type Config struct {
 	// divided by std.
 	DoResize      *bool    `json:"do_resize"`
 	Size          *Size    `json:"size"`
-	Resample      *int     `json:"resample"` // as Pillow numbers filters: 0 nearest, 2 bilinear (default), 3 bicubic
+	Resample      *int     `json:"resample"` // as Pillow numbers filters, to 5: 0 nearest, 3 bicubic, else bilinear
 	DoCenterCrop  *bool    `json:"do_center_crop"`
 	CropSize      *Size    `json:"crop_size"`
 	DoRescale     *bool    `json:"do_rescale"`
@@ -113,9 +113,42 @@ func FindConfig(folders ...string) (*Config, error) {
 		if err := json.Unmarshal(data, c); err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
+		if err := c.check(); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
 		return c, nil
 	}
 	return &Config{}, nil
+}
+
+// check refuses numbers that no image processor takes.
+func (c *Config) check() error {
+	const filters = 6 // of Pillow
+	if r := c.Resample; r != nil && (*r < 0 || *r >= filters) {
+		return fmt.Errorf("resample %d: want 0 to %d", *r, filters-1)
+	}
+	for _, std := range c.Std {
+		if std <= 0 {
+			return fmt.Errorf("image_std %v: want numbers above 0", []float64(c.Std))
+		}
+	}
+	return nil
+}
+
+// normalizes reports whether mean is subtracted and std divides.
+func (c *Config) normalizes() bool { return is(c.DoNormalize, len(c.Mean)+len(c.Std) > 0) }
+
+// checkChannels refuses a mean or std of another number of channels than the input has.
+func (c *Config) checkChannels(n int) error {
+	if !c.normalizes() {
+		return nil
+	}
+	for name, list := range map[string]Channels{"image_mean": c.Mean, "image_std": c.Std} {
+		if len(list) > 1 && len(list) != n {
+			return fmt.Errorf("%s: %s has %d numbers: want one, or %d as the input has channels", c.Path, name, len(list), n)
+		}
+	}
+	return nil
 }
 
 // is returns a switch of the configuration, or its default.

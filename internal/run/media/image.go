@@ -56,6 +56,9 @@ func NewImages(in Input, c *Config) (*Images, error) {
 		return nil, fmt.Errorf("input %q takes floats: a file %s beside the data or the model must say how pixels become floats, "+
 			`such as {"rescale_factor": 0.00392156862745098, "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}`, in.Name, ConfigName)
 	}
+	if in.DType.Float() {
+		return m, c.checkChannels(m.channels)
+	}
 	return m, nil
 }
 
@@ -233,7 +236,7 @@ func (m *Images) value(pixel float64, channel int) float64 {
 		}
 		pixel *= factor
 	}
-	if is(m.config.DoNormalize, len(m.config.Mean) > 0) {
+	if m.config.normalizes() {
 		pixel = (pixel - m.config.Mean.of(channel, 0)) / m.config.Std.of(channel, 1)
 	}
 	return pixel

@@ -68,6 +68,7 @@ func TestImages(t *testing.T) {
 		{"0 to 1", "{}", dtype.Float32, media.Shape{0, 3, 0, 0}, []int64{1, 3, 2, 4}, []float64{1, 1, 0, 0}},
 		{"normalized", `{"image_mean": [0.5, 0.25, 0], "image_std": 0.5}`, dtype.Float32, media.Shape{0, 3, 0, 0}, []int64{1, 3, 2, 4},
 			[]float64{1, 1, -1, -1, 1, 1, -1, -1, -0.5, -0.5, 1.5, 1.5}},
+		{"a deviation without a mean", `{"image_std": [0.5, 0.25, 0.5]}`, dtype.Float32, media.Shape{0, 3, 0, 0}, []int64{1, 3, 2, 4}, []float64{2, 2, 0, 0, 2, 2, 0, 0, 0, 0, 4, 4}},
 		{"blue first", `{"do_flip_channel_order": true, "do_rescale": false}`, dtype.Float32, media.Shape{0, 3, 0, 0}, []int64{1, 3, 2, 4},
 			[]float64{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255}},
 		{"middle", `{"do_center_crop": true, "do_resize": false, "crop_size": {"height": 2, "width": 2}}`, dtype.Float32, media.Shape{0, 3, 0, 0}, []int64{1, 3, 2, 2},
@@ -96,6 +97,34 @@ func TestImages(t *testing.T) {
 				t.Errorf("%v %v, want %v %v", x.Dims, got, c.dims, c.want)
 			}
 		})
+	}
+}
+
+// Configurations that no image processor takes are refused.
+func TestRefusedConfigs(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"resample": 77}`:                   "resample 77: want 0 to 5",
+		`{"resample": -1}`:                   "resample -1: want 0 to 5",
+		`{"image_std": [0, 0, 0]}`:           "image_std [0 0 0]: want numbers above 0",
+		`{"image_mean": 0, "image_std": -1}`: "image_std [-1]: want numbers above 0",
+		`{"image_mean": [0.5, 0.5]}`:         "image_mean has 2 numbers: want one, or 3",
+		`{"image_std": [1, 1, 1, 1]}`:        "image_std has 4 numbers: want one, or 3",
+	} {
+		folder := t.TempDir()
+		if err := os.WriteFile(filepath.Join(folder, media.ConfigName), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, err := media.FindConfig(folder)
+		if err == nil {
+			_, err = media.NewImages(media.Input{Name: "x", DType: dtype.Float32, Shape: media.Shape{0, 3, 0, 0}}, c)
+		}
+		if err == nil || !strings.Contains(err.Error(), media.ConfigName+": "+want) {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+	unused := config(t, `{"do_normalize": false, "image_mean": [0.5, 0.5]}`)
+	if _, err := media.NewImages(media.Input{Name: "x", DType: dtype.Float32, Shape: media.Shape{0, 3, 0, 0}}, unused); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -2,6 +2,8 @@ package samples
 
 import (
 	"fmt"
+	"math"
+	"strings"
 
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/run/execute"
@@ -24,7 +26,12 @@ func converted(t *execute.Tensor, to dtype.DType) (*execute.Tensor, error) {
 	case t.DType == to:
 		return t, nil
 	case t.IsFloat():
-		c, err = execute.FromFloat64s(to, t.Dims, t.Float64s())
+		x := t.Float64s()
+		if c, err = execute.FromFloat64s(to, t.Dims, x); err == nil {
+			if v, ok := tooLarge(x, c, t.Name); ok {
+				return nil, fmt.Errorf("%g does not fit %v, the type of input %q", v, to, t.Name)
+			}
+		}
 	default:
 		x := t.Int64s()
 		if v, ok := outOfRange(x, t.DType, to); ok {
@@ -37,6 +44,20 @@ func converted(t *execute.Tensor, to dtype.DType) (*execute.Tensor, error) {
 	}
 	return c, err
 }
+
+// tooLarge finds a finite number that became infinite. The least number of a mask may: it means minus infinity.
+func tooLarge(x []float64, rounded *execute.Tensor, name string) (v float64, ok bool) {
+	mask := isMask(name)
+	for i, y := range rounded.Float64s() {
+		if math.IsInf(y, 0) && !math.IsInf(x[i], 0) && !(mask && y < 0) {
+			return x[i], true
+		}
+	}
+	return 0, false
+}
+
+// isMask reports whether an input is an additive mask, in which minus infinity is no mistake.
+func isMask(name string) bool { return containsAny(strings.ToLower(name), "mask", "bias") }
 
 // outOfRange finds an integer that another type does not have.
 func outOfRange(x []int64, from, to dtype.DType) (v any, ok bool) {

@@ -27,6 +27,9 @@ func TestConverted(t *testing.T) {
 		want  string // the elements, or the error
 	}{
 		{dtype.Float32, numbers("<f8", 0.1, math.Inf(1)), "[0.10000000149011612 +Inf]"},
+		{dtype.Float32, numbers("<f8", 1, 1e200), "x.npy: x: 1e+200 does not fit FLOAT, the type of input"},
+		{dtype.Float16, numbers[float32]("<f4", 1, -7e4), "-70000 does not fit FLOAT16"},
+		{dtype.Float64, numbers("<f8", 1e200), "[1e+200]"},
 		{dtype.Float16, numbers[float32]("<f4", 0.1, -2), "[0.0999755859375 -2]"},
 		{dtype.Float64, numbers[float32]("<f4", 0.5, -2), "[0.5 -2]"},
 		{dtype.Int32, numbers[int64]("<i8", -5, math.MaxInt32), "[-5 2.147483647e+09]"},

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
+
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/run/execute"
 )
@@ -26,12 +28,21 @@ func (s *Samples) Warnings() (list []string, err error) {
 	for i := range seen {
 		seen[i] = &variety{}
 	}
+	below := make([]int, len(s.model.inputs)) // samples with minus infinity
 	for inputs, err := range s.All() {
 		if err != nil {
 			return nil, err
 		}
 		for i, t := range inputs {
+			if notFinite(t).below {
+				below[i]++
+			}
 			seen[i].add(t, s.model.inputs[i])
+		}
+	}
+	for i, n := range below {
+		if name := s.model.inputs[i].GetName(); n > 0 && !isMask(name) {
+			list = append(list, fmt.Sprintf("input %q has -infinity in %s: that is for masks, and a mistake elsewhere", name, english.Plural(n, "sample", "")))
 		}
 	}
 	if !slices.ContainsFunc(seen, func(v *variety) bool { return v.varies }) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -45,6 +46,7 @@ func TestWarnings(t *testing.T) {
 		{"the same samples", rows, map[string][]byte{"x.npy": same}, []string{"all 2 samples are the same"}},
 		{"samples of several files", rows, map[string][]byte{"x_0.npy": floatsFile(t, "1,2", 1, 2), "x_1.npy": floatsFile(t, "1,2", 1, 2)}, []string{"all 2 samples are the same"}},
 		{"the same ids", ids, map[string][]byte{"ids.npy": idsFile(2, 3, 5, 6, 7, 5, 6, 7)}, []string{"all 2 samples are the same"}},
+		{"minus infinity", rows, map[string][]byte{"x.npy": floatsFile(t, "2,2", 1, 2, 3, float32(math.Inf(-1)))}, []string{`input "x" has -infinity in 1 sample: that is for masks`}},
 		{"ids", ids, map[string][]byte{"ids.npy": idsFile(2, 3, 5, 6, 7, 5, 6, 8)}, nil},
 		{"a channel", rows, map[string][]byte{"x.npy": floatsFile(t, "3,2", 1, 7, 2, 7, 3, 7)}, []string{`input "x": 1 of its 2 channels (axis 1) is the same in all samples, such as number 1, which is 7`}},
 		{"a channel of images", image, map[string][]byte{"x.npy": floatsFile(t, "2,2,1,3", 0, 0, 0, 1, 2, 3, 0, 0, 0, 4, 5, 6)}, []string{`1 of its 2 channels (axis 1) is the same in all samples, such as number 0, which is 0`}},

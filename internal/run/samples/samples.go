@@ -57,6 +57,10 @@ type source interface {
 	count(limit int) (int, error)
 	// each yields the samples in turn: inputs by the order of the model, nil where missing.
 	each(yield func([]*execute.Tensor) error) error
+	// file is the file of a sample.
+	file(number int) string
+	// several reports whether there are more files.
+	several() bool
 }
 
 // Open finds the first n samples of the files and folders for a model; all samples if n is 0.
@@ -248,10 +252,10 @@ func (s *Samples) each(do func([]*execute.Tensor) error) error {
 				return err
 			}
 			if err := s.model.checkIDs(inputs, s.whole); err != nil {
-				return fmt.Errorf("sample %d: %w", number, err)
+				return fmt.Errorf("%s: %w", s.name(number), err)
 			}
 			if err := s.model.useful(inputs); err != nil && !s.whole {
-				return fmt.Errorf("sample %d: %w; leave the sample out", number, err)
+				return fmt.Errorf("%s: %w; leave the sample out", s.name(number), err)
 			}
 			number++
 			return do(inputs)
@@ -271,10 +275,10 @@ func (s *Samples) Failed(ctx context.Context, number int, inputs []*execute.Tens
 	}
 	if s.model.ids >= 0 {
 		if dims := inputs[s.model.ids].Dims; len(dims) > 0 {
-			return fmt.Errorf("sample %d, of %d token ids: %w; if the model takes fewer at a time, cut the samples", number, dims[len(dims)-1], err)
+			return fmt.Errorf("%s, of %d token ids: %w; if the model takes fewer at a time, cut the samples", s.name(number), dims[len(dims)-1], err)
 		}
 	}
-	return fmt.Errorf("sample %d: %w", number, err)
+	return fmt.Errorf("%s: %w", s.name(number), err)
 }
 
 // useful returns an error if nothing can be observed in a run with these inputs.
@@ -283,27 +287,14 @@ func (m *model) useful(inputs []*execute.Tensor) error {
 		return fmt.Errorf("input %s has no elements", describe(m.inputs[i]))
 	}
 	for _, in := range inputs {
-		if hasNaN(in) {
+		switch bad := notFinite(in); {
+		case bad.nan:
 			return fmt.Errorf("input %q has NaN", in.Name)
+		case bad.above:
+			return fmt.Errorf("input %q has infinity", in.Name)
 		}
 	}
 	return nil
-}
-
-// hasNaN reports whether an element is NaN. Infinity is no mistake in a mask.
-func hasNaN(t *execute.Tensor) bool {
-	if t == nil || !t.IsFloat() {
-		return false
-	}
-	var buf [1 << 12]float32
-	for data := range slices.Chunk(t.Data, len(buf)*t.Size()) {
-		x := buf[:len(data)/t.Size()]
-		t.DType.Decode(x, data)
-		if slices.ContainsFunc(x, func(v float32) bool { return v != v }) {
-			return true
-		}
-	}
-	return false
 }
 
 // describe writes an input with its type and shape.

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -339,6 +340,64 @@ func TestErrors(t *testing.T) {
 		}
 		if err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("error %v, want one that says %s", err, says)
+		}
+	}
+}
+
+// Errors name the file of a sample, if there are several.
+func TestNames(t *testing.T) {
+	m := withInputs(t, input("x", dtype.Float32, "n", 2))
+	folder := t.TempDir()
+	write(t, folder, "x_0.npy", floatsFile(t, "2,2", 1, 2, 3, 4))
+	write(t, folder, "x_1.npy", floatsFile(t, "1,2", 5, 6))
+	inner := filepath.Join(folder, "y")
+	if err := os.Mkdir(inner, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	last := write(t, inner, "x.npy", floatsFile(t, "2,2", 7, 8, 9, float32(math.Inf(-1))))
+	s, err := Open(m, []string{folder}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for number, file := range []string{last, last, "x_0.npy", "x_0.npy", "x_1.npy"} {
+		if got := s.name(number); !strings.HasPrefix(got, fmt.Sprintf("sample %d (", number)) || !strings.HasSuffix(got, file+")") {
+			t.Errorf("%d: %s", number, got)
+		}
+	}
+	x := execute.Made(dtype.Float32, []int64{1, 2}, []float32{0, float32(math.Inf(-1))})
+	x.Name = "x"
+	if err := s.NotFinite(1, []*execute.Tensor{x}); !errors.Is(err, ErrOutputs) || !strings.Contains(err.Error(), last) || !strings.Contains(err.Error(), `its input "x" has -infinity`) {
+		t.Error(err)
+	}
+	if s, err = Open(m, []string{last}, 0); err != nil || s.name(1) != "sample 1" {
+		t.Error(err)
+	}
+}
+
+// Infinity is a mistake; minus infinity may be in masks.
+func TestInfinity(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		x    float64
+		want string
+	}{
+		{"x", math.Inf(1), `sample 1: input "x" has infinity; leave the sample out`},
+		{"attention_mask", math.Inf(1), "has infinity"},
+		{"x", math.Inf(-1), ""},
+	} {
+		m := withInputs(t, input(c.name, dtype.Float32, "n", 2))
+		s, err := Open(m, []string{write(t, t.TempDir(), "a.npy", floatsFile(t, "2,2", 1, 2, 3, float32(c.x)))}, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, err := range s.All() {
+			if err != nil {
+				got = err.Error()
+			}
+		}
+		if !strings.Contains(got, c.want) || c.want == "" && got != "" {
+			t.Errorf("%s, %g: %s", c.name, c.x, got)
 		}
 	}
 }
