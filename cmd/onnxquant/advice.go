@@ -21,6 +21,9 @@ func (f *convertFlags) hints(m *onnxq.Model, p *onnxq.Plan) (hints []string) {
 		hints = append(hints, summary.TargetHint(p)...)
 		hints = append(hints, summary.RaggedHint(p)...)
 	}
+	if f.opts.Activations == spec.Dynamic && !f.opts.ReduceRange && (f.opts.Target == "" || f.opts.Target == spec.Portable || f.opts.Target == spec.ORT) {
+		hints = append(hints, summary.OverflowHint(p)...)
+	}
 	if f.opts.Activations == spec.Static {
 		hints = append(hints, "how good the outputs are depends on the ranges: onnxquant verify --inputs DATA IN OUT measures it")
 	}

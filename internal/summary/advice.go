@@ -8,6 +8,7 @@ import (
 	"github.com/dustin/go-humanize/english"
 
 	"onnxquant/internal/cli"
+	"onnxquant/internal/target"
 	"onnxquant/internal/transformer"
 	"onnxquant/onnxq"
 	"onnxquant/spec"
@@ -47,6 +48,19 @@ func RaggedHint(p *onnxq.Plan) []string {
 	}
 	return []string{fmt.Sprintf("OpenVINO and TensorRT refuse this model, because blocks of %d do not divide %s, such as one over %d elements; %s; --target openvino or tensorrt chooses blocks that fit",
 		block, english.Plural(len(ragged), "weight", ""), ragged[0], advice)}
+}
+
+// OverflowHint warns of products of codes whose sums overflow on this processor. What data chose is measured.
+func OverflowHint(p *onnxq.Plan) []string { return overflowHint(p, target.SumsOverflow) }
+
+func overflowHint(p *onnxq.Plan, overflow bool) []string {
+	eight := func(t onnxq.TensorPlan) bool { // ONNX Runtime has exact sums for weights of uint8
+		return t.Decision == onnxq.Quantize && t.Format == spec.Int8 && (strings.Contains(t.Form, "Integer") || strings.HasPrefix(t.Form, "Dynamic"))
+	}
+	if !overflow || p.Dynamic != nil || !slices.ContainsFunc(p.Tensors, eight) {
+		return nil
+	}
+	return []string{"sums of products overflow on this processor, which has no VNNI, if codes are large; --reduce-range avoids it with codes of 7 bits, and with data (--calib) they are chosen if they lose less"}
 }
 
 // LeftExperts warns of experts that stay in float because their operators are not selected, while little else is quantized: those of a MoE,

@@ -7,6 +7,7 @@ import (
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
+	"onnxquant/spec"
 )
 
 // Experts that stay in float are worth a warning, unless most weights have codes. Tables are no experts.
@@ -44,6 +45,34 @@ func TestLeftExperts(t *testing.T) {
 		}
 		if p.Coverage = 0.9; LeftExperts(p) != nil {
 			t.Error("most weights have codes")
+		}
+	}
+}
+
+// Weights of int8 that are multiplied as codes are worth a warning where sums overflow, unless data chose their codes.
+func TestOverflowHint(t *testing.T) {
+	m := modeltest.Model(modeltest.Tensors{modeltest.Floats("w", 64, 64)}, modeltest.Nodes{modeltest.Node("MatMul", "y", "x w")})
+	opened := modeltest.Open(t, modeltest.Write(t, m))
+	for _, c := range []struct {
+		options  onnxq.Options
+		overflow bool
+		want     bool
+	}{
+		{onnxq.Options{Activations: spec.Dynamic}, true, true},
+		{onnxq.Options{Activations: spec.Dynamic}, false, false},
+		{onnxq.Options{Activations: spec.Dynamic, Format: spec.Uint8}, true, false},
+		{onnxq.Options{Bits: 8}, true, false},
+	} {
+		p, err := opened.Plan(c.options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hints := overflowHint(p, c.overflow)
+		if len(hints) == 1 != c.want || c.want && !strings.Contains(hints[0], "--reduce-range") {
+			t.Errorf("%+v: %q", c.options, hints)
+		}
+		if p.Dynamic = new(onnxq.DynamicActivations); overflowHint(p, true) != nil {
+			t.Error("data chose")
 		}
 	}
 }

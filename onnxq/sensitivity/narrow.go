@@ -2,18 +2,12 @@ package sensitivity
 
 import (
 	"context"
-	"runtime"
 	"strings"
 
-	"golang.org/x/sys/cpu"
-
+	"onnxquant/internal/target"
 	"onnxquant/onnxq"
 	"onnxquant/spec"
 )
-
-// overflow reports whether ONNX Runtime has 16 bits for a sum of two products of 8-bit codes here, which is not enough: on x86
-// processors without VNNI.
-var overflow = runtime.GOARCH == "amd64" && !cpu.X86.HasAVX512VNNI && !cpu.X86.HasAVXVNNI
 
 // narrow gives weights codes of 7 bits where sums of products overflow, if the outputs of held-out samples lose less then, and
 // exact sums of 8 bits lose less, too: otherwise the gain is chance. If nothing differs, it gives them 7 bits: few samples show
@@ -53,7 +47,7 @@ func unseen(eight, seven onnxq.OutputLoss, limit float64) bool {
 // tryNarrow measures weights of 7 bits where sums of products overflow, and takes them if a function accepts their loss.
 func (s *static) tryNarrow(ctx context.Context, accept func(eight, seven onnxq.OutputLoss) (bool, error)) error {
 	o := s.fit.Options
-	if !overflow || s.held == nil || o.ReduceRange || o.Format != "" || !runsHere(o) {
+	if !target.SumsOverflow || s.held == nil || o.ReduceRange || o.Format != "" || !runsHere(o) {
 		return nil
 	}
 	eight, err := s.lossOfAll(ctx)

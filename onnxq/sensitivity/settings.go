@@ -3,6 +3,7 @@ package sensitivity
 import (
 	"context"
 
+	"onnxquant/internal/target"
 	"onnxquant/onnxq"
 )
 
@@ -31,7 +32,7 @@ func (d *dynamic) settings(ctx context.Context, given onnxq.Options) error {
 // number of the one with the least damage.
 func (s *fitting) weighSettings(ctx context.Context, m *onnxq.Model, given, o onnxq.Options) (all []setting, best int, err error) {
 	tried := []onnxq.Options{o}
-	if overflow && !s.held.engine.IsGo() && given.Format == "" && !given.ReduceRange && given.Block == 0 {
+	if target.SumsOverflow && !s.held.engine.IsGo() && given.Format == "" && !given.ReduceRange && given.Block == 0 {
 		narrow, one := o, o
 		narrow.ReduceRange, one.Block = true, 0
 		tried = append(tried, narrow, one)

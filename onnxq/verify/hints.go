@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"onnxquant/internal/msg"
+	"onnxquant/internal/target"
 	"onnxquant/onnxq/compare"
 	"onnxquant/spec"
 )
@@ -118,6 +119,8 @@ func (v *verifier) poorHint() string {
 	switch wide := slices.ContainsFunc(coded, func(w compare.WeightMatch) bool { return !strings.HasSuffix(w.CodeType, "INT8") }); {
 	case v.hazard != nil && slices.ContainsFunc(coded, func(w compare.WeightMatch) bool { return strings.HasSuffix(w.Form, "MatMulNBits") }):
 		flags = v.ownFlags("--accuracy-level 1", []string{"accuracy-level"})
+	case target.SumsOverflow && v.losesInSums(coded):
+		flags = v.ownFlags("--reduce-range")
 	case v.computesWithCodes(coded):
 		flags = v.ownFlags("--bits 8 --activations weights", formatFlags, activationFlags)
 	case twoBits(&worst):
@@ -136,6 +139,27 @@ func (v *verifier) computesWithCodes(coded []compare.WeightMatch) bool {
 	return len(v.report.Structure.Activations) > 0 || slices.ContainsFunc(coded, func(w compare.WeightMatch) bool {
 		return strings.Contains(w.Form, "Integer") || strings.HasPrefix(w.Form, "Dynamic")
 	})
+}
+
+// losesInSums reports whether OUT loses far more in ONNX Runtime than by exact sums, which those of its codes need not be,
+// and was made without --reduce-range.
+func (v *verifier) losesInSums(coded []compare.WeightMatch) bool {
+	const matters = 3.0 // dB
+	x := v.report.Execution
+	eight := func(w compare.WeightMatch) bool { return w.CodeType == "INT8" }
+	if x.QuantizedRun == nil || len(x.QuantizedRun.Outputs) != len(x.Outputs) || !slices.ContainsFunc(coded, eight) || !v.computesWithCodes(coded) {
+		return false
+	}
+	made := slices.DeleteFunc(slices.Clone(v.record), func(s spec.Step) bool { return s.Command != "convert" })
+	if len(made) != 1 || !strings.Contains(made[0].Options, "--activations") || strings.Contains(made[0].Options, "--reduce-range") {
+		return false
+	}
+	for i, o := range x.Outputs {
+		if x.QuantizedRun.Outputs[i].SQNR < o.SQNR-matters {
+			return true
+		}
+	}
+	return false
 }
 
 // better is the path of a better model, beside the path of OUT.

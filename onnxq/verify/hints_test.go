@@ -30,3 +30,29 @@ func TestActivationHint(t *testing.T) {
 		}
 	}
 }
+
+// A model that loses far more in ONNX Runtime than by exact sums may need codes of 7 bits.
+func TestLosesInSums(t *testing.T) {
+	const options = "--activations dynamic"
+	for _, c := range []struct {
+		options, codes string
+		itself         float64 // SQNR in ONNX Runtime
+		want           bool
+	}{
+		{options, "INT8", -8, true},
+		{options, "INT8", 40, false},
+		{options, "UINT8", -8, false},
+		{options + " --reduce-range", "INT8", -8, false},
+		{"", "INT8", -8, false},
+	} {
+		v := &verifier{in: "in.onnx", out: "out.onnx", record: []spec.Step{{Command: "convert", Options: c.options}}, report: &Report{}}
+		v.report.Execution = Execution{Outputs: []Output{{SQNR: 42}}, QuantizedRun: &QuantizedRun{Outputs: []Output{{SQNR: c.itself}}}}
+		if got := v.losesInSums([]compare.WeightMatch{{CodeType: c.codes, Form: "MatMulInteger"}}); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+	v := &verifier{record: []spec.Step{{Command: "convert", Options: options}}}
+	if got := v.ownFlags("--reduce-range"); got != options+" --reduce-range" {
+		t.Error(got)
+	}
+}
