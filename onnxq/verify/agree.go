@@ -149,7 +149,7 @@ func (v *verifier) disagree(ctx context.Context, used trial, model, path string,
 		return false
 	}
 	defer s.Close()
-	got, err := runAll(s, used.inputs)
+	got, err := used.runAll(s)
 	if err != nil {
 		return false
 	}

@@ -16,8 +16,9 @@ const MostSamples = samples.Default
 // trial has the inputs of all runs. Those of a plan, which makes inputs, begin with one run.
 type trial struct {
 	inputs [][]*execute.Tensor
-	plan   *synth.Plan // nil: the inputs are from files
-	small  bool        // larger ones were too much work
+	data   *samples.Samples // in files
+	plan   *synth.Plan      // nil: the inputs are from files
+	small  bool             // larger ones were too much work
 }
 
 // sizes are the symbolic dimensions of made inputs.
@@ -43,8 +44,8 @@ func (v *verifier) inputs(float, quantized string) ([]trial, error) {
 	defer fixed.Close()
 	v.fixes = fixdim.Adopt(m.Proto.Graph.Input, fixed.Proto.Graph.Input)
 	if len(v.opts.Inputs) > 0 {
-		all, err := v.read(m)
-		return []trial{{inputs: all}}, err
+		t, err := v.read(m)
+		return []trial{t}, err
 	}
 	return v.made(m)
 }
@@ -72,22 +73,21 @@ func (v *verifier) made(m *modelfile.Model) ([]trial, error) {
 }
 
 // read reads the inputs of each run from files.
-func (v *verifier) read(m *modelfile.Model) (all [][]*execute.Tensor, err error) {
-	data, err := samples.OpenWhole(m, v.opts.Inputs, MostSamples)
-	if err != nil {
-		return nil, err
+func (v *verifier) read(m *modelfile.Model) (t trial, err error) {
+	if t.data, err = samples.OpenWhole(m, v.opts.Inputs, MostSamples); err != nil {
+		return t, err
 	}
 	held := bound{what: "inputs"}
-	for inputs, err := range data.All() {
+	for inputs, err := range t.data.All() {
 		if err == nil {
 			err = held.add(inputs)
 		}
 		if err != nil {
-			return nil, err
+			return t, err
 		}
-		all = append(all, inputs)
+		t.inputs = append(t.inputs, inputs)
 	}
-	return all, nil
+	return t, nil
 }
 
 // bound bounds the bytes of tensors that are held.

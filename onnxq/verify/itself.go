@@ -60,7 +60,7 @@ func (v *verifier) itself(runner execute.Runner, used trial, want [][]*execute.T
 			return nil, err
 		}
 		defer s.Close()
-		all, err := runAll(s, used.inputs)
+		all, err := used.runAll(s)
 		if err != nil || generated == nil {
 			return all, err
 		}

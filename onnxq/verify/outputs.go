@@ -143,7 +143,7 @@ func (v *verifier) compare(runner execute.Runner, float, quantized string, trial
 			return nil, err
 		}
 		defer s.Close()
-		return runAll(s, used.inputs)
+		return used.runAll(s)
 	}
 	x := &v.report.Execution
 	x.NotFinite = notFinite(used.inputs, want)
@@ -292,7 +292,7 @@ func (v *verifier) firstThatRuns(ctx context.Context, open func() (execute.Sessi
 	for _, t := range trials {
 		t.small = small
 		start := time.Now()
-		outputs, err := runAll(s, t.inputs)
+		outputs, err := t.runAll(s)
 		if err == nil && t.plan != nil {
 			outputs, err = v.extend(&t, s, outputs[0], time.Since(start))
 		}
@@ -346,16 +346,16 @@ func (v *verifier) extend(t *trial, s execute.Session, outputs []*execute.Tensor
 	return all, nil
 }
 
-// runAll runs a model with the inputs of each run.
-func runAll(s execute.Session, all [][]*execute.Tensor) (outputs [][]*execute.Tensor, err error) {
+// runAll runs a model with the inputs of each run. An error names the sample.
+func (t *trial) runAll(s execute.Session) (outputs [][]*execute.Tensor, err error) {
 	held := bound{what: "outputs"}
-	for i, inputs := range all {
+	for i, inputs := range t.inputs {
 		list, err := s.Run(inputs)
-		if err == nil && len(all) > 1 {
-			err = held.add(list)
+		if err != nil && t.data != nil && len(t.inputs) > 1 {
+			err = fmt.Errorf("%s: %w", t.data.Name(i), err)
 		}
-		if err != nil && len(all) > 1 {
-			err = fmt.Errorf("sample %d: %w", i, err)
+		if err == nil && len(t.inputs) > 1 {
+			err = held.add(list)
 		}
 		if err != nil {
 			return nil, err

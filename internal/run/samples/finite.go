@@ -16,10 +16,10 @@ var ErrOutputs = errors.New("the outputs of the float model are NaN or infinite"
 func (s *Samples) NotFinite(number int, inputs []*execute.Tensor) error {
 	for _, in := range inputs {
 		if notFinite(in).below {
-			return fmt.Errorf("%s: %w; its input %q has -infinity, which is for masks: leave the sample out", s.name(number), ErrOutputs, in.Name)
+			return fmt.Errorf("%s: %w; its input %q has -infinity, which is for masks: leave the sample out", s.Name(number), ErrOutputs, in.Name)
 		}
 	}
-	return fmt.Errorf("%s: %w", s.name(number), ErrOutputs)
+	return fmt.Errorf("%s: %w", s.Name(number), ErrOutputs)
 }
 
 // infinities says which elements of a tensor are not finite. Minus infinity is no mistake in a mask.

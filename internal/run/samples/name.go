@@ -6,8 +6,8 @@ import (
 	"onnxquant/internal/run/execute"
 )
 
-// name names a sample, for errors: its number, and its file if there are several.
-func (s *Samples) name(number int) string {
+// Name names a sample, for errors: its number, and its file if there are several.
+func (s *Samples) Name(number int) string {
 	text := fmt.Sprintf("sample %d", number)
 	if len(s.sources) == 1 && !s.sources[0].several() {
 		return text

@@ -252,10 +252,10 @@ func (s *Samples) each(do func([]*execute.Tensor) error) error {
 				return err
 			}
 			if err := s.model.checkIDs(inputs, s.whole); err != nil {
-				return fmt.Errorf("%s: %w", s.name(number), err)
+				return fmt.Errorf("%s: %w", s.Name(number), err)
 			}
 			if err := s.model.useful(inputs); err != nil && !s.whole {
-				return fmt.Errorf("%s: %w; leave the sample out", s.name(number), err)
+				return fmt.Errorf("%s: %w; leave the sample out", s.Name(number), err)
 			}
 			number++
 			return do(inputs)
@@ -275,10 +275,10 @@ func (s *Samples) Failed(ctx context.Context, number int, inputs []*execute.Tens
 	}
 	if s.model.ids >= 0 {
 		if dims := inputs[s.model.ids].Dims; len(dims) > 0 {
-			return fmt.Errorf("%s, of %d token ids: %w; if the model takes fewer at a time, cut the samples", s.name(number), dims[len(dims)-1], err)
+			return fmt.Errorf("%s, of %d token ids: %w; if the model takes fewer at a time, cut the samples", s.Name(number), dims[len(dims)-1], err)
 		}
 	}
-	return fmt.Errorf("%s: %w", s.name(number), err)
+	return fmt.Errorf("%s: %w", s.Name(number), err)
 }
 
 // useful returns an error if nothing can be observed in a run with these inputs.

@@ -360,7 +360,7 @@ func TestNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	for number, file := range []string{last, last, "x_0.npy", "x_0.npy", "x_1.npy"} {
-		if got := s.name(number); !strings.HasPrefix(got, fmt.Sprintf("sample %d (", number)) || !strings.HasSuffix(got, file+")") {
+		if got := s.Name(number); !strings.HasPrefix(got, fmt.Sprintf("sample %d (", number)) || !strings.HasSuffix(got, file+")") {
 			t.Errorf("%d: %s", number, got)
 		}
 	}
@@ -369,7 +369,7 @@ func TestNames(t *testing.T) {
 	if err := s.NotFinite(1, []*execute.Tensor{x}); !errors.Is(err, ErrOutputs) || !strings.Contains(err.Error(), last) || !strings.Contains(err.Error(), `its input "x" has -infinity`) {
 		t.Error(err)
 	}
-	if s, err = Open(m, []string{last}, 0); err != nil || s.name(1) != "sample 1" {
+	if s, err = Open(m, []string{last}, 0); err != nil || s.Name(1) != "sample 1" {
 		t.Error(err)
 	}
 }
