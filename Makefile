@@ -59,6 +59,7 @@ help:
 	@echo 'make bench-agrees compares the ratios of onnxquant bench with those of a Python session, in some minutes'
 	@echo 'make accuracy docs/accuracy.md, and the tables of accuracies in docs/formats.md, encodings.md and algorithms.md'
 	@echo 'make tune-grid  onnxquant tune against a grid of 30 settings, on tasks; an hour'
+	@echo 'make tune-scales  CASES=parts of names: what --tune gains on tinygpt and a text recognizer, and the processor time; half an hour'
 	@echo 'make activations    the tables of docs/activations.md: 8 bits of activations, by other tools, too; needs espeak-ng; hours'
 	@echo 'make random-static  errors of 100 random graphs with outliers, and of the corpora, beside quantize_static'
 	@echo 'make verdicts build/accuracy/verdicts.md: verdicts of verify on models with labels; needs espeak-ng'
@@ -347,6 +348,12 @@ tune-grid: export ONNXQUANT = $(abspath build/accuracy/bin/onnxquant)
 tune-grid: $(VENV)/ready
 	go build -buildvcs=false -o build/accuracy/bin/ ./cmd/...
 	PYTHONPATH=test/oracle $(VENV)/bin/python test/accuracy/tune.py
+
+.PHONY: tune-scales
+tune-scales: export ONNXQUANT = $(abspath build/accuracy/bin/onnxquant)
+tune-scales: $(VENV)/ready
+	go build -buildvcs=false -o build/accuracy/bin/ ./cmd/...
+	PYTHONPATH=test/oracle $(VENV)/bin/python test/accuracy/scales.py $(CASES)
 
 random-static: build corpus
 	$(VENV)/bin/python test/oracle/random_static.py 100
