@@ -50,8 +50,7 @@ def value(x, side, rng):
     if name in ("sr", "sample_rate"):
         return np.full(shape, 16000, kind)
     if np.issubdtype(kind, np.integer):
-        few = 2 if "type" in name else 1 if "length" in name else 40
-        return rng.integers(0, few, shape).astype(kind) if "length" not in name else np.full(shape, side, kind)
+        return np.full(shape, side, kind) if "length" in name else rng.integers(0, 2 if "type" in name else 40, shape).astype(kind)
     return rng.standard_normal(shape).astype(kind)
 
 

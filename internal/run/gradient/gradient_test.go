@@ -85,7 +85,7 @@ func TestStages(t *testing.T) {
 	}
 }
 
-// The outputs of the model itself are kept for each number, and run again where there is no room for them.
+// The outputs of the model itself are kept for each number, and computed again where there is no room for them.
 func TestKept(t *testing.T) {
 	values, nodes := deep("y = Identity(l)")
 	var losses [2]float64
@@ -101,6 +101,14 @@ func TestKept(t *testing.T) {
 		}
 		if want := 2 - 2*i; len(m.float) != want || losses[i] != losses[0] {
 			t.Errorf("room for %d bytes: outputs of %d samples, want %d; losses %v", room, len(m.float), want, losses)
+		}
+		for _, kept := range m.float {
+			for name, y := range kept {
+				kept[name] = execute.Made(y.DType, y.Dims, make([]float32, y.Len()))
+			}
+		}
+		if loss, err := m.Step(samplesOf(2), w, false); err != nil || (2*loss != losses[i]) != (room > 0) {
+			t.Errorf("room for %d bytes: %v, loss %g with zeros in place of what is kept, %g before", room, err, loss, losses[i]/2)
 		}
 	}
 }

@@ -26,7 +26,18 @@ type recurrent struct {
 	activations               []func(y, x []float32)
 	clip                      float32
 	layout                    bool // batch first
-	codes                     *recurrentCodes
+	factors                   factors
+	sequence                  int // that the present step is of
+}
+
+// factors multiply by the weights of a recurrent.
+type factors interface {
+	// given returns the products of a direction with the inputs of all steps [length, batch, gates × hidden], and their biases.
+	given(n *recurrent, direction int) ([]float32, error)
+	// before is called before a step of a direction.
+	before(n *recurrent, direction int)
+	// add adds the products of rows of the recurrent weights, from row on, with the state of a sequence to sums.
+	add(n *recurrent, sums, state []float32, row int)
 }
 
 // gate functions by ONNX's names.
@@ -50,7 +61,7 @@ func newRecurrent(c *op.Call, gates int, activations []string, states ...int) (*
 	if len(x.Dims) != 3 || len(w.Dims) != 3 || len(r.Dims) != 3 || x.DType != w.DType || x.DType != r.DType || !x.IsFloat() {
 		return nil, fmt.Errorf("inputs with dims %v, %v and %v", x.Dims, w.Dims, r.Dims)
 	}
-	n := &recurrent{c: c, gates: gates, hidden: int(r.Dims[2]), in: int(x.Dims[2]), directions: int(w.Dims[0]), clip: c.Float("clip", 0), layout: c.Is("layout")}
+	n := &recurrent{c: c, gates: gates, hidden: int(r.Dims[2]), in: int(x.Dims[2]), directions: int(w.Dims[0]), clip: c.Float("clip", 0), layout: c.Is("layout"), factors: floats{}}
 	want := map[string]int{"forward": 1, "reverse": 1, "bidirectional": 2}[c.Text("direction", "forward")]
 	rows := int64(gates * n.hidden)
 	if n.directions != want || !slices.Equal(w.Dims, []int64{int64(want), rows, x.Dims[2]}) || !slices.Equal(r.Dims, []int64{int64(want), rows, int64(n.hidden)}) {
@@ -94,6 +105,15 @@ func (n *recurrent) start(activations []string, states []int) error {
 		}
 		n.activations = append(n.activations, f)
 	}
+	work := float64(n.length) * float64(n.batch) * float64(n.directions) * float64(n.gates*n.hidden) * float64(n.in+n.hidden+20)
+	if err := n.c.Spend(work); err != nil {
+		return err
+	}
+	for _, dims := range [][]int64{{int64(n.length), int64(n.batch), int64(n.gates * n.hidden)}, {int64(n.directions), int64(n.batch), int64(n.hidden)}} {
+		if err := n.c.Room(dtype.Float32, dims); err != nil {
+			return err
+		}
+	}
 	size := n.directions * n.batch * n.hidden
 	for _, input := range states {
 		state := make([]float32, size)
@@ -111,11 +131,7 @@ func (n *recurrent) start(activations []string, states []int) error {
 		}
 		n.states = append(n.states, state)
 	}
-	work := float64(n.length*n.batch*n.directions) * float64(n.gates*n.hidden) * float64(n.in+n.hidden+20)
-	if err := n.c.Spend(work); err != nil {
-		return err
-	}
-	return n.c.Room(dtype.Float32, []int64{int64(n.length), int64(n.batch), int64(n.gates * n.hidden)})
+	return nil
 }
 
 // cell computes a step of one sequence: gates has what the input gives, state what was before and then is.
@@ -127,13 +143,13 @@ func (n *recurrent) run(step cell) ([]float32, error) {
 	y := make([]float32, n.length*n.directions*n.batch*n.hidden)
 	states := make([][]float32, len(n.states))
 	for d := range n.directions {
-		given, err := n.given(d)
+		given, err := n.factors.given(n, d)
 		if err != nil {
 			return nil, err
 		}
 		back := n.c.Text("direction", "forward") == "reverse" || d == 1
 		for i := range n.length {
-			n.codes.before(n, d)
+			n.factors.before(n, d)
 			for b := range n.batch {
 				length := n.length
 				if n.lengths != nil {
@@ -149,7 +165,7 @@ func (n *recurrent) run(step cell) ([]float32, error) {
 				for k, s := range n.states {
 					states[k] = s[(d*n.batch+b)*n.hidden:][:n.hidden]
 				}
-				n.codes.sequence(b, n.hidden)
+				n.sequence = b
 				if err := step(given[(at*n.batch+b)*rows:][:rows], states, d); err != nil {
 					return nil, err
 				}
@@ -160,40 +176,37 @@ func (n *recurrent) run(step cell) ([]float32, error) {
 	return y, nil
 }
 
-// given returns the products of a direction with the inputs of all steps [length, batch, gates × hidden], and their biases.
-func (n *recurrent) given(d int) ([]float32, error) {
+// inputs returns the products of a direction with n.x, from start on.
+func (n *recurrent) inputs(d int, start linalg.Matrix) ([]float32, error) {
 	rows := n.gates * n.hidden
 	y := make([]float32, n.length*n.batch*rows)
-	p := linalg.Product{C: linalg.Of(y, n.length*n.batch, rows), A: linalg.Of(n.x, n.length*n.batch, n.in), B: linalg.Of(n.w[d*rows*n.in:], rows, n.in).T(), Fresh: true}
-	if n.b != nil && n.codes == nil {
-		p.Start = linalg.Matrix{Data: n.b[d*2*rows:], Column: 1}
+	p := linalg.Product{C: linalg.Of(y, n.length*n.batch, rows), A: linalg.Of(n.x, n.length*n.batch, n.in), B: linalg.Of(n.w[d*rows*n.in:], rows, n.in).T(), Fresh: true, Start: start}
+	return y, linalg.AddProducts(n.c.Context(), op.Workers(), []linalg.Product{p})
+}
+
+// floats are factors that are floats.
+type floats struct{}
+
+func (floats) given(n *recurrent, d int) ([]float32, error) {
+	var start linalg.Matrix
+	if n.b != nil {
+		start = linalg.Matrix{Data: n.b[d*2*n.gates*n.hidden:], Column: 1}
 	}
-	if err := linalg.AddProducts(n.c.Context(), op.Workers(), []linalg.Product{p}); err != nil {
-		return nil, err
+	return n.inputs(d, start)
+}
+
+func (floats) before(*recurrent, int) {}
+
+func (floats) add(n *recurrent, sums, state []float32, row int) {
+	for i := range sums {
+		sums[i] += kernels.Dot(state, n.r[(row+i)*n.hidden:][:n.hidden])
 	}
-	if n.codes != nil {
-		n.codes.scale(y, n.codes.input, n.codes.w[d*rows:][:rows])
-		if n.b != nil {
-			for i := range n.length * n.batch {
-				row := y[i*rows:][:rows]
-				kernels.Add(row, row, n.b[d*2*rows:][:rows])
-			}
-		}
-	}
-	return y, nil
 }
 
 // add adds the product of some gates' recurrent weights with a state, and their biases, to sums.
 func (n *recurrent) add(sums, state []float32, first, direction int) {
 	rows := n.gates * n.hidden
-	r := n.r[(direction*rows+first*n.hidden)*n.hidden:]
-	if n.codes != nil {
-		n.codes.add(sums, r, direction*rows+first*n.hidden)
-	} else {
-		for i := range sums {
-			sums[i] += kernels.Dot(state, r[i*n.hidden:][:n.hidden])
-		}
-	}
+	n.factors.add(n, sums, state, direction*rows+first*n.hidden)
 	if n.b != nil {
 		kernels.Add(sums, sums, n.b[(direction*2+1)*rows+first*n.hidden:][:len(sums)])
 	}

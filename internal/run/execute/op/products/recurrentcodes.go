@@ -7,25 +7,37 @@ import (
 
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/kernels"
+	"onnxquant/internal/linalg"
 	"onnxquant/internal/run/execute"
 	"onnxquant/internal/run/execute/op"
 )
 
-// recurrentCodes is what a recurrent of codes of 8 bits has. Its weights and inputs are codes less their zero points.
+// recurrentCodes are factors of 8 bits. Weights and inputs are codes less their zero points. It is for an LSTM: each step multiplies
+// by the states, of which ONNX Runtime makes codes with one scale for the batch.
 type recurrentCodes struct {
-	input float32   // scale of the inputs
-	w, r  []float32 // scales of the rows of the weights, in all directions
-
-	// What the states of a step are before it: ONNX Runtime finds one scale for the batch.
-	scaled float32
-	states []float32
-	state  []float32 // of a sequence
+	input  float32   // scale of the inputs
+	w, r   []float32 // scales of the rows of the weights, in all directions
+	scale  float32   // of the states of the present step
+	states []float32 // their codes
 }
 
 // runDynamicQuantizeLSTM is the LSTM of com.microsoft that makes codes of its inputs and states.
 func runDynamicQuantizeLSTM(c *op.Call) ([]*execute.Tensor, error) {
-	if c.In[0].DType != dtype.Float32 {
-		return nil, op.BadType(c.In[0])
+	x, w, r := c.In[0], c.In[1], c.In[2]
+	if x.DType != dtype.Float32 {
+		return nil, op.BadType(x)
+	}
+	if c.Input(4) != nil {
+		return nil, op.Unsupported("lengths of sequences")
+	}
+	fits := func(t *execute.Tensor, k int64) bool {
+		return len(t.Dims) == 3 && t.Len() > 0 && t.Dims[0] == r.Dims[0] && t.Dims[1] == k && t.Dims[2] == 4*r.Dims[1]
+	}
+	if len(x.Dims) != 3 || len(r.Dims) != 3 || !fits(r, r.Dims[1]) || !fits(w, x.Dims[2]) {
+		return nil, op.Unsupported("weights with dims %v and %v for an input with dims %v", w.Dims, r.Dims, x.Dims)
+	}
+	if err := c.Room(dtype.Float32, x.Dims); err != nil {
+		return nil, err
 	}
 	codes := &recurrentCodes{}
 	list := slices.Clone(c.In[:min(len(c.In), 8)])
@@ -35,23 +47,24 @@ func runDynamicQuantizeLSTM(c *op.Call) ([]*execute.Tensor, error) {
 			return nil, err
 		}
 	}
-	x := make([]float32, c.In[0].Len())
-	codes.input = dynamicCodes(x, op.Floats(c.In[0]))
-	list[0] = execute.Made(dtype.Float32, c.In[0].Dims, x)
+	numbers := make([]float32, x.Len())
+	codes.input = dynamicCodes(numbers, op.Floats(x))
+	list[0] = execute.Made(dtype.Float32, x.Dims, numbers)
 	call := *c
 	call.In = list
 	n, err := newRecurrent(&call, 4, []string{"Sigmoid", "Tanh", "Tanh"}, 5, 6)
 	if err != nil {
 		return nil, err
 	}
-	n.codes, codes.states = codes, make([]float32, n.batch*n.hidden)
+	n.factors, codes.states = codes, make([]float32, n.batch*n.hidden)
 	return n.lstm()
 }
 
-// transposedCodes returns codes [directions, K, N] less their zero points as [directions, N, K], and the scale of each row.
+// transposedCodes returns codes [directions, K, N], of which there is one at least, less their zero points as [directions, N, K],
+// and the scale of each row.
 func transposedCodes(c *op.Call, t, scale, zero *execute.Tensor) (*execute.Tensor, []float32, error) {
-	if scale == nil || len(t.Dims) != 3 {
-		return nil, nil, fmt.Errorf("%w: a scale, or weights of three dimensions", op.ErrMissingInput)
+	if scale == nil {
+		return nil, nil, fmt.Errorf("%w: a scale", op.ErrMissingInput)
 	}
 	if t.DType != dtype.Int8 && t.DType != dtype.Uint8 || !scale.IsFloat() || zero != nil && zero.DType != t.DType {
 		return nil, nil, op.Unsupported("codes of type %v", t.DType)
@@ -60,19 +73,22 @@ func transposedCodes(c *op.Call, t, scale, zero *execute.Tensor) (*execute.Tenso
 	if n := scale.Len(); n != directions && n != directions*rows || zero != nil && zero.Len() != n {
 		return nil, nil, op.Unsupported("scales with dims %v", scale.Dims)
 	}
-	if err := c.Room(dtype.Float32, t.Dims); err != nil {
+	if err := c.Room(dtype.Float64, t.Dims); err != nil { // the numbers; a row has no more of scales and zeros
 		return nil, nil, err
 	}
-	each := scale.Len() / max(directions, 1) // of a direction
 	scales, zeros := make([]float32, directions*rows), make([]int64, directions*rows)
+	given, shifts := op.Floats(scale), []int64(nil)
+	if zero != nil {
+		shifts = zero.Int64s()
+	}
 	for i := range scales {
-		at := i / max(rows, 1)
-		if each > 1 {
-			at = i
+		at := i
+		if len(given) == directions {
+			at = i / rows
 		}
-		scales[i] = op.Floats(scale)[at]
+		scales[i] = given[at]
 		if zero != nil {
-			zeros[i] = zero.Int64s()[at]
+			zeros[i] = shifts[at]
 		}
 	}
 	y, codes := make([]float32, t.Len()), t.Int64s()
@@ -104,31 +120,33 @@ func dynamicCodes(y, x []float32) float32 {
 	return scale
 }
 
-// before makes codes of the states of a direction, before a step.
-func (q *recurrentCodes) before(n *recurrent, direction int) {
-	if q != nil {
-		size := n.batch * n.hidden
-		q.scaled = dynamicCodes(q.states, n.states[0][direction*size:][:size])
+func (q *recurrentCodes) given(n *recurrent, d int) ([]float32, error) {
+	y, err := n.inputs(d, linalg.Matrix{})
+	if err != nil {
+		return nil, err
 	}
+	rows := n.gates * n.hidden
+	for at := 0; at < len(y); at += rows {
+		row := y[at:][:rows]
+		for i, scale := range q.w[d*rows:][:rows] {
+			row[i] *= q.input * scale
+		}
+		if n.b != nil {
+			kernels.Add(row, row, n.b[d*2*rows:][:rows])
+		}
+	}
+	return y, nil
 }
 
-// sequence says whose state add takes.
-func (q *recurrentCodes) sequence(b, hidden int) {
-	if q != nil {
-		q.state = q.states[b*hidden:][:hidden]
-	}
+func (q *recurrentCodes) before(n *recurrent, d int) {
+	size := n.batch * n.hidden
+	q.scale = dynamicCodes(q.states, n.states[0][d*size:][:size])
 }
 
-// add adds the products of the codes of a state and of weights to sums, whose first row is given.
-func (q *recurrentCodes) add(sums, r []float32, row int) {
+// add takes the codes in place of the state.
+func (q *recurrentCodes) add(n *recurrent, sums, _ []float32, row int) {
+	state := q.states[n.sequence*n.hidden:][:n.hidden]
 	for i := range sums {
-		sums[i] += kernels.Dot(q.state, r[i*len(q.state):][:len(q.state)]) * (q.scaled * q.r[row+i])
-	}
-}
-
-// scale multiplies each row of y by scales and by a scale.
-func (q *recurrentCodes) scale(y []float32, one float32, scales []float32) {
-	for i := range y {
-		y[i] *= one * scales[i%len(scales)]
+		sums[i] += kernels.Dot(state, n.r[(row+i)*n.hidden:][:n.hidden]) * (q.scale * q.r[row+i])
 	}
 }
