@@ -37,6 +37,7 @@ func (p *Plan) warnings() {
 	p.warnOfFloatZeros()
 	p.warnOfExperts()
 	p.warnOfCoarse()
+	p.warnOfEmptyRanges()
 	p.warnOfWrong8()
 	p.warnOfSiLU()
 	p.warnOfZeros()
@@ -128,6 +129,29 @@ func (p *Plan) warnOfCoarse() {
 		return
 	}
 	p.warn("codes are too coarse for the range of %s, widened by masks or outliers; the operators around them stay in float: %s (--coarse-activations quantizes them)", n, msg.List(names))
+}
+
+// warnOfEmptyRanges names the ranges that hold only 0, or numbers that are 0 to the kernels of runtimes: codes clip all others.
+func (p *Plan) warnOfEmptyRanges() {
+	const least = 0x1p-126 // the least normal float32
+	if p.static == nil {
+		return
+	}
+	var names []string
+	seen := map[*graph.Value]bool{}
+	for _, t := range p.static.Tensors {
+		v := t.Range
+		if v == nil || t.Stored != nil || seen[v] {
+			continue
+		}
+		seen[v] = true
+		if r, ok := p.opts.Discover.Static.Ranges.Of(v.Path, v.Name); ok && max(-r.Min, r.Max) < least {
+			names = append(names, msg.Quote(v.Path))
+		}
+	}
+	if len(names) > 0 {
+		p.warn("the range of %s holds nothing but 0, so that codes make all its values 0: %s", english.Plural(len(names), "activation", ""), msg.List(names))
+	}
 }
 
 // warnOfWrong8 names the nodes that the target computes wrongly on activations of 8 bits.
