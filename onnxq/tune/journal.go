@@ -17,25 +17,31 @@ import (
 type journal struct {
 	path   string
 	key    string
+	timed  string           // see search.machine
 	trials map[string]Trial // by their flags
 }
 
 // entry is a line.
 type entry struct {
 	Key     string  `json:"key"`
+	Timed   string  `json:"timed,omitempty"` // what times depend on
 	Trial   Trial   `json:"trial"`
 	Elapsed float64 `json:"elapsed"` // seconds of the search when the trial ended
 }
 
 const journalName = "trials.jsonl"
 
-func openJournal(folder string, key ...string) (*journal, error) {
+// openJournal opens the journal of a folder. Times that were measured on another machine, or with other settings, are left out.
+func openJournal(folder, machine string, key ...string) (*journal, error) {
 	sum := sha256.Sum256([]byte(strings.Join(key, "\x00")))
-	j := &journal{path: filepath.Join(folder, journalName), key: hex.EncodeToString(sum[:16]), trials: map[string]Trial{}}
+	j := &journal{path: filepath.Join(folder, journalName), key: hex.EncodeToString(sum[:16]), timed: machine, trials: map[string]Trial{}}
 	return j, eachLine(j.path, func(raw []byte) {
 		var e entry
 		if json.Unmarshal(raw, &e) == nil && e.Key == j.key {
 			e.Trial.Kept, e.Trial.elapsed = true, e.Elapsed
+			if e.Timed != machine {
+				e.Trial.Time = nil
+			}
 			j.trials[flagsKey(e.Trial.Flags)] = e.Trial
 		}
 	})
@@ -70,7 +76,7 @@ func (j *journal) kept(flags []string) (Trial, bool) {
 // add writes a trial behind the others.
 func (j *journal) add(t Trial) error {
 	j.trials[flagsKey(t.Flags)] = t
-	return appendLine(j.path, entry{j.key, t, t.elapsed})
+	return appendLine(j.path, entry{j.key, j.timed, t, t.elapsed})
 }
 
 // appendLine writes a line of JSON at the end of a file. A line that a crash cut ends first.

@@ -88,7 +88,8 @@ func (s *search) rank() {
 // rate is what is expected for a cost.
 func rate(p promise, cost float64) float64 { return p.value / math.Sqrt(cost) }
 
-// cost is the time that a candidate may take: in conversions by rounding to nearest, or in seconds after the first trial that was watched.
+// cost is the time that a candidate may take: in conversions by rounding to nearest, or in seconds if costs are
+// measured and there was a trial.
 func (s *search) cost(c *candidate) float64 {
 	if !s.watches() {
 		return c.cost

@@ -15,10 +15,9 @@ func (s *search) best() *Trial {
 	return list[0]
 }
 
-// finalist is the trial that the final samples judge next: the best one; after refusals that which promises most on other
+// finalist is the one of a list, the best first, that the final samples judge next: the best one; after refusals that which promises most on other
 // samples, and at last the safest.
-func (s *search) finalist() *Trial {
-	list := s.ranked()
+func (s *search) finalist(list []*Trial) *Trial {
 	if len(list) == 0 {
 		return nil
 	}

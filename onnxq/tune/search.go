@@ -182,7 +182,7 @@ func (s *search) open(ctx context.Context) (remove func(), err error) {
 			key = append(key, fmt.Sprint(*score))
 		}
 	}
-	s.journal, err = openJournal(s.folder, key...)
+	s.journal, err = openJournal(s.folder, s.machine(), key...)
 	return undo, err
 }
 
@@ -292,11 +292,15 @@ func (s *search) plan(ctx context.Context) error {
 	return nil
 }
 
+// lateTimings is how many times are measured again when the search is over: as the last judgement, for what may be chosen.
+const lateTimings = 2
+
 // finalists is how many trials the final samples judge in turn. The last one is the safest.
 const finalists = 5
 
 // run tries candidates until none promises anything. It returns the one that reaches the goal also on the final samples.
 func (s *search) run(ctx context.Context) (*Trial, error) {
+	late := 0
 	for {
 		err := s.choose(ctx)
 		if err != nil {
@@ -307,7 +311,7 @@ func (s *search) run(ctx context.Context) (*Trial, error) {
 				return nil, err
 			}
 		}
-		best := s.finalist()
+		best := s.finalist(s.ranked())
 		if best == nil {
 			if ctx.Err() != nil {
 				s.result.Verdict, s.result.Reason = Missed, "it was interrupted before anything reached the goal"
@@ -316,15 +320,21 @@ func (s *search) run(ctx context.Context) (*Trial, error) {
 			return s.missed()
 		}
 		if s.goal.Objective == Fastest && !best.Time.Confirmed {
+			over := ctx.Err() != nil || s.over()
 			confirmed := s.confirmed()
-			if len(confirmed) == 0 || ctx.Err() == nil && !s.over() {
-				// As the last judgement, this comes also when the time is over: all that may be chosen is measured alike.
+			if len(confirmed) == 0 && over {
+				if late == lateTimings {
+					return s.missed()
+				}
+				late++
+			}
+			if len(confirmed) == 0 || !over {
 				if err := s.confirm(context.WithoutCancel(ctx), best); err != nil {
 					return nil, err
 				}
 				continue // another one may be faster by the new figures
 			}
-			best = confirmed[0]
+			best = s.finalist(confirmed)
 		}
 		ok, err := s.final(context.WithoutCancel(ctx), best)
 		if err != nil {

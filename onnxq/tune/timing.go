@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"os"
+	"runtime"
 	"time"
 
 	"onnxquant/onnxq/bench"
@@ -22,6 +24,12 @@ func (s *search) measure(ctx context.Context, path string, limit time.Duration) 
 		return nil, err
 	}
 	return &Time{P50: c.P50, Ratio: c.Ratio, Error: c.Error}, nil
+}
+
+// machine says where times are measured, and how.
+func (s *search) machine() string {
+	host, _ := os.Hostname()
+	return fmt.Sprintf("%s %s %d %d %s", host, runtime.GOARCH, runtime.NumCPU(), s.opts.Threads, s.opts.Library)
 }
 
 // isLess reports whether a ratio of times is clearly less than another one: by three standard errors and a hundredth, for memory

@@ -128,3 +128,25 @@ func TestTimeAgain(t *testing.T) {
 		t.Errorf("%v, %+v", err, took)
 	}
 }
+
+// Times of another machine do not count.
+func TestJournalMachine(t *testing.T) {
+	folder := t.TempDir()
+	j, err := openJournal(folder, "here", "key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := j.add(Trial{Flags: []string{"--bits", "4"}, Bytes: 7, Time: &Time{Ratio: 0.5, Confirmed: true}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, machine := range []string{"here", "there"} {
+		j, err := openJournal(folder, machine, "key")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, ok := j.kept([]string{"--bits", "4"})
+		if !ok || got.Bytes != 7 || (got.Time != nil) != (machine == "here") {
+			t.Errorf("%s: %+v, %v", machine, got, ok)
+		}
+	}
+}

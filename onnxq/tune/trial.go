@@ -146,6 +146,9 @@ func (s *search) clock(ctx context.Context, t *Trial) error {
 		t.Failed = err.Error()
 	default:
 		t.Time = took
+		if t.Kept { // without a time of this machine
+			return s.journal.add(*t)
+		}
 	}
 	return nil
 }

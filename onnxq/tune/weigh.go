@@ -97,8 +97,9 @@ func (s *search) affordable() (int, error) {
 	if n < least {
 		n = min(int(patience*seconds/each), least)
 	}
-	if n = min(n, s.outputs.samples.Calibration); n < 1 {
+	if n < 1 {
 		return 0, nil
 	}
-	return 1 << (bits.Len(uint(n)) - 1), nil // a power of two: the time of a run is never quite the same
+	n = 1 << (bits.Len(uint(n)) - 1) // a power of two: the time of a run is never quite the same
+	return min(n, s.outputs.samples.Calibration), nil
 }
