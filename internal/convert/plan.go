@@ -298,11 +298,7 @@ func (p *Plan) Quantization() (run *quantize.Run, workers int) {
 
 // workers returns the number of workers and the number of elements that each may hold.
 func (p *Plan) workers() (workers int, limit int64) {
-	each := int64(quantize.ElementBytes)
-	if p.Half != nil {
-		each += quantize.RoundedBytes
-	}
-	workers, limit = work.Divide(p.opts.Threads, p.opts.Memory, each)
+	workers, limit = work.Divide(p.opts.Threads, p.opts.Memory, quantize.ElementBytes)
 	if p.TileLimit > 0 {
 		limit = p.TileLimit
 	}

@@ -60,15 +60,12 @@ func (b *Buffers) makeBlocks(ctx context.Context, t Tile) (x, decoded []float32,
 }
 
 // originalBlocks is original in block order. It may overwrite x, the rounded elements in block order.
-func (b *Buffers) originalBlocks(t Tile, x []float32) []float32 {
-	from := b.original(t)
-	if t.Inner == 1 {
-		return from
-	}
-	if t.Rounded != nil && !t.exact() {
+func (b *Buffers) originalBlocks(t Tile, x []float32) ([]float32, error) {
+	from, err := b.original(t, t.chunks(0)[0])
+	if err == nil && t.Inner > 1 && b.loaded == t.reading(t.chunks(0)[0]) && t.Rounded != nil {
 		t.eachSlab(func(at, rows int64) { packing.Transpose(x[at:], from[at:], int(rows), int(t.width)) })
 	}
-	return x
+	return x, err
 }
 
 // encodeBlocks encodes the loaded elements in blocks and splits the blocks into parts. b.codes and

@@ -3,7 +3,9 @@ package quantize
 import (
 	"cmp"
 	"context"
+	"slices"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/buffer"
 	"onnxquant/internal/kernels"
 	"onnxquant/internal/work"
@@ -15,16 +17,12 @@ import (
 // and take more.
 const ElementBytes = 4 + 1 + 1 + 1 + 4 + 2
 
-// RoundedBytes is what a tile of a Rounded weight takes in addition, per element: decoded values are compared with
-// the elements before they were rounded.
-const RoundedBytes = 4
-
 // Buffers are the buffers of one worker, reused from tile to tile. They grow as needed.
 type Buffers struct {
 	raw        []byte    // elements as read from the file, if they are longer than float32
 	x          []float32 // elements of a chunk
-	unrounded  []float32 // the same before they were rounded, if the weight is Rounded
 	loaded     Reading   // the elements in x; zero if unknown
+	away       int64     // elements that became 0 when they were rounded, where original has read them again
 	decoded    []float32 // decoded codes of a chunk
 	column     []float32 // elements of some columns, column by column
 	codes      []byte    // one per byte
@@ -73,7 +71,6 @@ func (b *Buffers) load(ctx context.Context, t Tile, c chunk) error {
 		b.loaded = want
 	}
 	if t.Rounded != nil {
-		copy(buffer.Grow(&b.unrounded, int64(len(x))), x)
 		t.Rounded.Round(x)
 		b.loaded = Reading{}
 	}
@@ -97,22 +94,39 @@ func (b *Buffers) read(x []float32, t Tile, c chunk) error {
 	return nil
 }
 
-// original returns the elements that errors are measured against: those in x, before they were rounded.
-func (b *Buffers) original(t Tile) []float32 {
-	if t.Rounded != nil && !t.exact() {
-		return b.unrounded
+// original sets x to the elements that errors are measured against: those before they were rounded, unless errors of codes hide
+// those of rounding. They are read again: to keep them takes much memory.
+func (b *Buffers) original(t Tile, c chunk) (x []float32, err error) {
+	if want := t.reading(c); b.loaded != want && t.roundingCounts(b.scale) {
+		if err := b.read(b.x, t, c); err != nil {
+			return nil, err
+		}
+		b.loaded = want
+		b.away += t.Rounded.away(b.x)
 	}
-	return b.x
+	return b.x, nil
 }
 
-// roundedAway counts the elements of a chunk that became 0 when they were rounded.
-func (b *Buffers) roundedAway(t Tile) (n int64) {
-	if t.Rounded == nil {
-		return 0
+// hidden is the least scale of codes whose errors hide those of elements that become float16: at most 2^-25, or 2^-12 of the element.
+const hidden = 0x1p-20
+
+// roundingCounts reports whether elements have errors of rounding that count beside those of codes with the scales of a tile.
+func (t Tile) roundingCounts(scales []float32) bool {
+	if t.Rounded == nil || t.exact() {
+		return false
 	}
-	for i, v := range b.original(t) {
-		if v != 0 && b.x[i] == 0 {
-			n++
+	return t.DType != dtype.Float16 || slices.ContainsFunc(scales[:min(int64(len(scales)), t.scales)], func(s float32) bool { return -hidden < s && s < hidden })
+}
+
+// away counts the elements that become 0 when they are rounded.
+func (r *Rounded) away(x []float32) (n int64) {
+	var rounded [1 << 12]float32
+	for part := range slices.Chunk(x, len(rounded)) {
+		r.Round(rounded[:copy(rounded[:], part)])
+		for i, v := range part {
+			if v != 0 && rounded[i] == 0 {
+				n++
+			}
 		}
 	}
 	return n

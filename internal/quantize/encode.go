@@ -95,7 +95,7 @@ func (t Tile) encode(ctx context.Context, b *Buffers, c Codec, part chunk, state
 				copy(b.x, b.decoded)
 				b.loaded = Reading{}
 			}
-			errors.Add(b.original(t), b.decoded)
+			err = t.measure(b, part, &errors)
 		}
 	case fitter != nil:
 		if fit := t.method().fit; fit != nil {
@@ -105,29 +105,38 @@ func (t Tile) encode(ctx context.Context, b *Buffers, c Codec, part chunk, state
 		}
 		if err == nil {
 			t.decode(b, c, part)
-			errors.Add(b.original(t), b.decoded)
+			err = t.measure(b, part, &errors)
 		}
 	case t.Inner == 1:
 		first, k := t.inRows(part)
 		errors = c.QuantizeBlocks(b.codes, b.x, b.scale[first:], b.zero[first:], int(k), int(t.Block))
-		t.measureUnrounded(b, c, part, &errors)
+		err = t.measureUnrounded(b, c, part, &errors)
 	default:
 		for s := range b.slabs(t) {
 			errors.Merge(c.QuantizeColumns(s.codes, s.x, s.scale, s.zero))
 		}
-		t.measureUnrounded(b, c, part, &errors)
+		err = t.measureUnrounded(b, c, part, &errors)
 	}
 	return errors, err
 }
 
-// measureUnrounded replaces the errors of a chunk by those against elements that were rounded before.
-func (t Tile) measureUnrounded(b *Buffers, c Codec, part chunk, errors *errstat.Stats) {
-	if t.Rounded == nil {
-		return
+// measureUnrounded replaces the errors of a chunk by those against the elements before they were rounded, if that counts.
+func (t Tile) measureUnrounded(b *Buffers, c Codec, part chunk, errors *errstat.Stats) error {
+	if !t.roundingCounts(b.scale) {
+		return nil
 	}
 	t.decode(b, c, part)
 	*errors = errstat.Stats{}
-	errors.Add(b.unrounded, b.decoded)
+	return t.measure(b, part, errors)
+}
+
+// measure adds the errors of the decoded codes of a chunk.
+func (t Tile) measure(b *Buffers, part chunk, errors *errstat.Stats) error {
+	x, err := b.original(t, part)
+	if err == nil {
+		errors.Add(x, b.decoded)
+	}
+	return err
 }
 
 // exact reports whether the elements are what codes decode to that were found before.

@@ -145,7 +145,7 @@ func (r *Run) quantize(ctx context.Context, b *Buffers, t Tile, weight int, out 
 			buffer.Grow(&b.gathered, strip.rows*strip.n)
 		}
 		err := t.eachChunk(ctx, b, bands, len(chunks) == 1, func(c chunk) error {
-			out.Rounded += b.roundedAway(t)
+			b.away = 0
 			errors, err := t.encode(ctx, b, codec, c, &r.shared[weight])
 			if err != nil {
 				return err
@@ -154,6 +154,7 @@ func (r *Run) quantize(ctx context.Context, b *Buffers, t Tile, weight int, out 
 				return errNotFinite
 			}
 			out.Errors.Merge(errors)
+			out.Rounded += b.away
 			if len(chunks) > 1 {
 				progress(t.DType.Bytes(c.rows * c.n))
 			}
@@ -189,11 +190,16 @@ func (r *Run) quantizeBlocks(ctx context.Context, b *Buffers, t Tile, weight int
 	if err != nil || decoded == nil {
 		return false, err
 	}
-	out.Rounded, out.Vanished = b.roundedAway(t), t.vanishedBlocks(x, decoded)
+	out.Vanished = t.vanishedBlocks(x, decoded)
 	if out.Coarse, err = b.coarseBlocks(t, x, decoded); err != nil {
 		return true, err
 	}
-	out.Errors.Add(b.originalBlocks(t, x), decoded)
+	b.away = 0
+	if x, err = b.originalBlocks(t, x); err != nil {
+		return true, err
+	}
+	out.Errors.Add(x, decoded)
+	out.Rounded = b.away
 	if r.Spoiled() {
 		return true, nil
 	}
@@ -227,8 +233,10 @@ func (r *Run) measure(ctx context.Context, b *Buffers, t Tile, weight int, sums 
 		if err != nil || decoded == nil {
 			return false, err
 		}
-		sums.Add(b.originalBlocks(t, x), decoded)
-		return true, nil
+		if x, err = b.originalBlocks(t, x); err == nil {
+			sums.Add(x, decoded)
+		}
+		return true, err
 	}
 	chunks := t.chunks(r.limit)
 	if finite, err = t.findScales(ctx, b, codec, chunks); !finite || err != nil {
@@ -242,8 +250,11 @@ func (r *Run) measure(ctx context.Context, b *Buffers, t Tile, weight int, sums 
 			return err
 		}
 		t.decode(b, codec, c)
-		sums.Add(b.original(t), b.decoded)
-		return nil
+		x, err := b.original(t, c)
+		if err == nil {
+			sums.Add(x, b.decoded)
+		}
+		return err
 	})
 }
 
